@@ -1,0 +1,1171 @@
+"""Control flow: data-dependent branches into merges, and exits into masks.
+
+Holds after it: no ``if``, ``while`` or conditional expression hangs on the data any more; each
+variable that a data-dependent choice decides is a Select; what only some samples may do is
+masked. Static control flow stands as it was. Variables carry versions, so that the value of one
+branch and that of the other exist side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from if2where.kinds.infer import Value as _EnvValue
+from if2where.kinds.lattice import (
+    BOTTOM,
+    Bottom,
+    Function,
+    Kind,
+    Number,
+    Static,
+    Tensor,
+    Unknown,
+    depends,
+    is_floating,
+    join,
+    promote,
+    taint,
+)
+from if2where.passes import hints, numbers, stores
+from if2where.passes.context import Context, is_bool, is_number, torch_call
+from if2where.passes.effects import Effects
+from if2where.passes.expressions import Expressions
+from if2where.passes.outcome import (
+    BREAK,
+    CONTINUE,
+    DEAD,
+    FALL,
+    Branch,
+    Leaf,
+    Outcome,
+    Value,
+    branch,
+    condition,
+    conjoin,
+    fill,
+    leaves,
+    negate,
+)
+from if2where.region import facts as region_facts
+from if2where.region import tree
+
+BOOL = Tensor(True, "bool", ())
+
+
+@dataclass
+class _Loop:
+    """A loop around the statement at hand."""
+
+    stmt: tree.For | tree.While
+    #: The mask variable of the samples that are still in the loop; None where the loop ends alike for all.
+    active: tree.Name | None
+    live_after: frozenset[str]
+    live_head: frozenset[str]
+    #: Set where a return inside the loop is turned into a mask.
+    returned: tree.Name | None = None
+    broken: tree.Name | None = None
+
+
+class ControlPass:
+    """Converts one function."""
+
+    def __init__(self, ctx: Context, effects: Effects) -> None:
+        self.ctx = ctx
+        self.effects = effects
+        self.body: tree.Block = ctx.callee.node.body if isinstance(ctx.callee.node, tree.FunctionDef) else ()
+        self.live = region_facts.liveness(self.body)
+        self.captured = {n for n, _ in region_facts.captured(self.body)}
+        self.names: dict[str, tree.Name] = {p.name: tree.Name(p.name) for p in ctx.callee.params}
+        for p in ctx.callee.params:
+            ctx.version_kinds[(p.name, 0)] = ctx.facts.params.get(ctx.callee, {}).get(p.name, BOTTOM)
+        self.pins: dict[str, tree.Name] = {}
+        self.owned: set[region_facts.Key] = {(p.name, 0) for p in ctx.callee.params}
+        self.out: list[tree.Stmt] = []
+        self.place: tuple[tree.Expr, ...] = ()
+        self.masked = False
+        self.loops: list[_Loop] = []
+        self.pending: list[Outcome] = []
+        self.result: tree.Name | None = None
+        self.no_grad: list[tree.With] = []
+        self.carried: list[tree.Stmt] = []
+        self.privacy = stores.Privacy(ctx.callee, ctx.facts)
+        self.expressions = Expressions(ctx, self, numbers.meetings(ctx.callee, ctx.facts))
+
+    # --- the scope that expressions see -----------------------------------------------------
+
+    def emit(self, stmt: tree.Stmt) -> None:
+        if self.carried:
+            stmt = replace(stmt, carries=(*(s.origin for s in self.carried if s.origin is not None), *stmt.carries))
+            self.carried = []
+        self.out.append(stmt)
+
+    def bind(self, name: str, kind: Kind) -> tree.Name:
+        """The version that an assignment to the variable writes at this place."""
+        if name in self.captured and not self.masked:
+            made = tree.Name(name)
+            self.ctx.version_kinds[(name, 0)] = join(self.ctx.version_kinds.get((name, 0), BOTTOM), kind)
+        elif name in self.pins:
+            made = self.pins[name]
+            key = region_facts.key(made)
+            self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), kind)
+        else:
+            made = self.ctx.version(name, kind)
+            if self.masked:
+                self.ctx.local.add(region_facts.key(made))
+        self.names[name] = made
+        self.owned.add(region_facts.key(made))
+        return made
+
+    def kinds_in_scope(self) -> dict[str, Kind]:
+        return {n: self.ctx.version_kinds.get(region_facts.key(v), BOTTOM) for n, v in self.names.items()}
+
+    def current_kind(self, name: str) -> Kind:
+        return self.ctx.version_kinds.get(region_facts.key(self.names[name]), BOTTOM) if name in self.names else BOTTOM
+
+    # --- the function -----------------------------------------------------------------------
+
+    def run(self) -> tree.FunctionDef | tree.Lambda:
+        node = self.ctx.callee.node
+        if isinstance(node, tree.Lambda):
+            body = self.expressions.value(node.body, False)
+            return node if body is node.body else replace(node, body=body)
+        outcome = self.block(node.body)
+        if FALL in (outcome,) or "fall" in leaves(outcome):
+            if self.pending:
+                self.ctx.refuse("falls-off-the-end", self._first_return() or node)
+        return replace(node, body=tuple(self.out))
+
+    def _first_return(self) -> tree.Stmt | None:
+        return next((s for s in tree.walk(self.body) if isinstance(s, tree.Return) and s.value is not None), None)
+
+    # --- blocks -----------------------------------------------------------------------------
+
+    def block(self, stmts: tree.Block) -> Outcome:
+        """Converts the statements into ``self.out``; tells how samples leave the block."""
+        for k, stmt in enumerate(stmts):
+            outcome = self.statement(stmt)
+            if outcome is FALL:
+                continue
+            rest = stmts[k + 1 :]
+            if "fall" not in leaves(outcome):
+                return self.leave(outcome, stmt)
+            if not self.masked and not self.in_flagged_loop():
+                self.pending.append(outcome)
+                return self.block(rest)
+            return self.rest_under_mask(outcome, rest, stmt)
+        return FALL
+
+    def in_flagged_loop(self) -> bool:
+        return any(loop.active is not None for loop in self.loops)
+
+    def leave(self, outcome: Outcome, stmt: tree.Stmt) -> Outcome:
+        """All samples leave here. Outside any mask that is a return of Python's."""
+        if self.masked or self.in_flagged_loop() or outcome is DEAD or leaves(outcome) != {"return"}:
+            return outcome
+        self.give(outcome, stmt)
+        return DEAD
+
+    def give(self, outcome: Outcome, stmt: tree.Stmt) -> None:
+        """The return of the function's result, what earlier exits returned included."""
+        whole = outcome
+        for earlier in reversed(self.pending):
+            whole = fill(earlier, whole)
+        if isinstance(whole, Value):
+            self.emit(self._return(whole, stmt))
+            return
+        merged = self.merge_outcome(whole)
+        origin = stmt.origin if isinstance(stmt, tree.Return) else None
+        self.emit(tree.Return(merged, at=stmt.at, carries=tuple(self._origins(whole)) if origin is None else (origin, *self._origins(whole))))
+
+    def _return(self, value: Value, stmt: tree.Stmt) -> tree.Stmt:
+        source = value.stmt
+        assert isinstance(source, tree.Return)
+        returned = self.ctx.facts.returns.get(self.ctx.callee, BOTTOM)
+        expr: tree.Expr | None = value.expr
+        if source.value is None:
+            expr = None
+        elif isinstance(returned, Number | Tensor) and depends(returned) and is_number(value.kind) and isinstance(value.kind, Static):
+            expr = self.number_tensor(value.expr, value.kind, None)
+        return source if expr is source.value else replace(source, value=expr)
+
+    def _origins(self, outcome: Outcome) -> Iterable[object]:
+        if isinstance(outcome, Branch):
+            yield from self._origins(outcome.then)
+            yield from self._origins(outcome.orelse)
+        elif isinstance(outcome, Value) and outcome.stmt.origin is not None:
+            yield outcome.stmt.origin
+
+    def merge_outcome(self, outcome: Outcome) -> tree.Expr:
+        merged = self._merge_value(outcome)
+        assert merged is not None
+        return merged.expr
+
+    def _merge_value(self, outcome: Outcome) -> Value | None:
+        if isinstance(outcome, Branch):
+            a, b = self._merge_value(outcome.then), self._merge_value(outcome.orelse)
+            if a is None or b is None:
+                return a or b
+            if (a.kind == Static("none", None)) != (b.kind == Static("none", None)):
+                self.ctx.refuse("falls-off-the-end" if isinstance(a.stmt, tree.Pass | tree.FunctionDef) or isinstance(b.stmt, tree.Pass | tree.FunctionDef) else "merge-not-numeric", a.stmt, "one path returns None")
+                return a
+            expr = self.expressions.merged(outcome.mask, a.expr, a.kind, b.expr, b.kind, a.stmt, None)
+            return Value("return", expr, taint(join(a.kind, b.kind)), a.stmt)
+        return outcome if isinstance(outcome, Value) else None
+
+    def rest_under_mask(self, outcome: Outcome, rest: tree.Block, stmt: tree.Stmt) -> Outcome:
+        """Some samples have left: what follows runs for the others."""
+        falls = condition(outcome, lambda leaf: leaf.what == "fall")
+        assert not isinstance(falls, bool)
+        if not rest:
+            return outcome
+        mask = self.atom_mask(falls, "going")
+        following = self.masked_block(rest, mask, stmt_before=stmt)
+        return fill(outcome, following)
+
+    def atom_mask(self, mask: tree.Expr, hint: str) -> tree.Expr:
+        inner = mask.operand if isinstance(mask, tree.Unary) and mask.op == "~" else mask
+        if isinstance(inner, tree.Name):
+            return mask
+        made = self.ctx.temporary(hint, BOOL)
+        self.emit(tree.Assign((made,), mask))
+        return made
+
+    def masked_block(self, stmts: tree.Block, mask: tree.Expr, stmt_before: tree.Stmt) -> Outcome:
+        """The statements for the samples in the mask only; the others keep what they have."""
+        before = dict(self.names)
+        outcome, after = self.region(stmts, mask)
+        self.names = before
+        observers = self.observers_outside()
+        self.merge_names(stmts, mask, after, before, self.observed(outcome, stmts), observers, stmts[0], stmts)
+        return outcome
+
+    def observers_outside(self) -> frozenset[str]:
+        """What the samples that have left may still read: after the loops, or (frozen) at their heads."""
+        names: frozenset[str] = frozenset()
+        for loop in self.loops:
+            if loop.active is not None:
+                names |= loop.live_after | loop.live_head
+        return names
+
+    def observed(self, outcome: Outcome, stmts: tree.Block) -> frozenset[str]:
+        """The variables that samples going through the block may read behind it."""
+        names: frozenset[str] = frozenset()
+        kinds = leaves(outcome)
+        if "fall" in kinds and stmts:
+            names |= _ids(self.live.after[stmts[-1]])
+        if kinds - {"fall"}:
+            for loop in self.loops:
+                if loop.active is not None or kinds & {"break", "continue"}:
+                    names |= loop.live_after | loop.live_head
+        return names
+
+    def region(self, stmts: tree.Block, mask: tree.Expr) -> tuple[Outcome, dict[str, tree.Name]]:
+        """Converts statements that run under a mask, with versions of their own for what they assign."""
+        saved = (self.pins, self.owned, self.place, self.masked)
+        self.pins, self.owned, self.masked = {}, set(), True
+        self.place = (*self.place, mask)
+        outcome = self.block(stmts)
+        after = self.names
+        self.pins, self.owned, self.place, self.masked = saved
+        return outcome, after
+
+    # --- statements -------------------------------------------------------------------------
+
+    def statement(self, stmt: tree.Stmt) -> Outcome:
+        if isinstance(stmt, tree.If):
+            return self.data_if(stmt) if self.ctx.depends(stmt.test) else self.static_if(stmt)
+        if isinstance(stmt, tree.For | tree.While):
+            return self.loop(stmt)
+        if isinstance(stmt, tree.Return):
+            return self.returns(stmt)
+        if isinstance(stmt, tree.Break):
+            return self.exit(stmt, BREAK)
+        if isinstance(stmt, tree.Continue):
+            return self.exit(stmt, CONTINUE)
+        if isinstance(stmt, tree.With):
+            return self.with_block(stmt)
+        if isinstance(stmt, tree.Raise):
+            if self.masked:
+                self.refuse_raise(stmt)
+            else:
+                self.emit(self.rebuild(stmt))
+            return DEAD
+        self.simple(stmt)
+        return FALL
+
+    def refuse_raise(self, stmt: tree.Stmt) -> None:
+        if self.ctx.settings.checks == "drop":
+            self.ctx.note("checks-dropped", stmt)
+        else:
+            self.ctx.refuse("raise-in-branch", stmt)
+
+    def rebuild(self, stmt: tree.Stmt) -> tree.Stmt:
+        """The statement with its expressions converted."""
+        return tree.map_children(stmt, self._rebuild_part)
+
+    def _rebuild_part(self, node: tree.Node) -> tree.Node:
+        if isinstance(node, tree.Expr):
+            return self.expressions.value(node)
+        if isinstance(node, tree.Stmt):
+            return node
+        return tree.map_children(node, self._rebuild_part)
+
+    def simple(self, stmt: tree.Stmt) -> None:
+        if isinstance(stmt, tree.Assign):
+            self.assign(stmt)
+        elif isinstance(stmt, tree.AnnAssign):
+            self.annotated(stmt)
+        elif isinstance(stmt, tree.AugAssign):
+            self.augmented(stmt)
+        elif isinstance(stmt, tree.ExprStmt):
+            self.expression(stmt)
+        elif isinstance(stmt, tree.Pass):
+            if self.masked or self._folding():
+                self.carried.append(stmt)
+            else:
+                self.emit(stmt)
+        elif isinstance(stmt, tree.Assert):
+            self.assertion(stmt)
+        elif isinstance(stmt, tree.FunctionDef):
+            self.nested_function(stmt)
+        elif isinstance(stmt, tree.Delete | tree.Scope):
+            self.scope_statement(stmt)
+        elif isinstance(stmt, tree.Import):
+            if self.masked:
+                self.ctx.refuse("import-in-branch", stmt)
+            for name, _ in stmt.names:
+                self.names[name] = tree.Name(name)
+            self.emit(stmt)
+        elif isinstance(stmt, tree.OpaqueStmt):
+            self.opaque(stmt)
+        else:
+            self.emit(self.rebuild(stmt))
+
+    def _folding(self) -> bool:
+        return False
+
+    def scope_statement(self, stmt: tree.Delete | tree.Scope) -> None:
+        if self.masked:
+            self.ctx.refuse("scope-statement", stmt)
+        if isinstance(stmt, tree.Scope):
+            if any(isinstance(s, tree.If) and self.ctx.depends(s.test) for s in tree.walk(self.body)):
+                self.ctx.refuse("scope-statement", stmt, stmt.what)
+            for name in stmt.names:
+                self.captured.add(name)
+            self.emit(stmt)
+        else:
+            self.emit(self.rebuild(stmt))
+
+    def assertion(self, stmt: tree.Assert) -> None:
+        if self.ctx.depends(stmt.test) or self.masked:
+            if self.ctx.settings.checks == "drop":
+                self.ctx.note("checks-dropped", stmt)
+                self.carried.append(tree.Pass())
+            else:
+                self.ctx.refuse("assert-on-data", stmt)
+            return
+        self.emit(self.rebuild(stmt))
+
+    def nested_function(self, stmt: tree.FunctionDef) -> None:
+        if self.masked:
+            self.ctx.refuse("definition-in-branch", stmt)
+        callee = self.ctx.program.nested(stmt, self.ctx.callee)
+        inner = Context(self.ctx.program, self.ctx.facts, callee, self.ctx.settings, self.ctx.refusals, self.ctx.notes)
+        inner.version_kinds, inner.fresh, inner.local = self.ctx.version_kinds, self.ctx.fresh, self.ctx.local
+        inner.made_kinds = self.ctx.made_kinds
+        inner._counter = self.ctx._counter
+        pass_ = ControlPass(inner, self.effects)
+        new = pass_.run()
+        self.ctx._counter = inner._counter
+        self.ctx.uses_helper = self.ctx.uses_helper or inner.uses_helper
+        self.names[stmt.name] = tree.Name(stmt.name)
+        self.ctx.version_kinds[(stmt.name, 0)] = Function(frozenset([callee]))
+        assert isinstance(new, tree.FunctionDef)
+        self.emit(new)
+
+    def opaque(self, stmt: tree.OpaqueStmt) -> None:
+        data = any(
+            isinstance(s, tree.If | tree.While) and self.ctx.depends(s.test) for b in stmt.blocks for s in tree.walk(b)
+        ) or any(isinstance(s, tree.Conditional) and self.ctx.depends(s.test) for b in stmt.blocks for s in tree.walk(b))
+        if stmt.what == "try":
+            self.ctx.refuse("try-around-data", stmt)
+        elif stmt.what == "match" and (any(self.ctx.depends(e) for e in stmt.expressions) or data or self.masked):
+            self.ctx.refuse("match-on-data", stmt)
+        elif data or self.masked:
+            self.ctx.refuse("unsupported", stmt, stmt.what)
+        for name, _ in region_facts.writes(stmt):
+            self.names[name] = tree.Name(name)
+            self.ctx.version_kinds[(name, 0)] = Unknown(True)
+        self.emit(stmt)
+
+    def returns(self, stmt: tree.Return) -> Outcome:
+        kind = Static("none", None) if stmt.value is None else self.ctx.facts.kind(stmt.value)
+        expr: tree.Expr = tree.Constant(None) if stmt.value is None else self.expressions.value(stmt.value)
+        if stmt.value is not None:
+            self.check_effects(stmt.value)
+            kind = self.expressions.kind_of(expr, stmt.value)
+        outcome = Value("return", expr, kind, stmt)
+        if self.masked or self.in_flagged_loop():
+            return Value("return", self.kept(expr, kind, stmt), kind, stmt)
+        self.give(outcome, stmt)
+        return DEAD
+
+    def kept(self, expr: tree.Expr, kind: Kind, stmt: tree.Stmt) -> tree.Expr:
+        """The returned value, kept under a name until the merge at the end: what it reads may change till then."""
+        if isinstance(expr, tree.Constant):
+            return expr
+        if isinstance(expr, tree.Tuple | tree.Dict) and not any(isinstance(i, tree.Starred) for i in tree.children(expr)):
+            parts = expr.items if isinstance(expr, tree.Tuple) else expr.values
+            kept = tuple(self.kept(p, self.ctx.kind(p), stmt) for p in parts)
+            new: tree.Expr = replace(expr, items=kept) if isinstance(expr, tree.Tuple) else replace(expr, values=kept)
+            self.ctx.made_kinds[new] = kind
+            return new
+        made = self.ctx.temporary("result", kind)
+        self.emit(tree.Assign((made,), expr))
+        return made
+
+    def exit(self, stmt: tree.Stmt, leaf: Leaf) -> Outcome:
+        loop = self.loops[-1]
+        if not self.masked or (loop.active is None and not self._masked_since(loop)):
+            self.emit(stmt)
+            return DEAD
+        self.carried.append(stmt)
+        return leaf
+
+    def _masked_since(self, loop: _Loop) -> bool:
+        return self._loop_places.get(id(loop), 0) < len(self.place)
+
+    _loop_places: dict[int, int] = {}
+
+    # --- branches ---------------------------------------------------------------------------
+
+    def data_if(self, stmt: tree.If) -> Outcome:
+        split = self.split_static(stmt)
+        if split is not None:
+            return self.statement(split)
+        self.check_effects(stmt.test)
+        self.carried.append(stmt)
+        mask = self.expressions.named_mask(stmt.test, True)
+        before = dict(self.names)
+        then, after_then = self.region(stmt.body, mask)
+        self.names = dict(before)
+        opposite = negate(mask)
+        assert not isinstance(opposite, bool)
+        orelse, after_else = self.region(stmt.orelse, opposite) if stmt.orelse else (FALL, dict(before))
+        self.names = before
+        seen_then = self.observed(then, stmt.body)
+        seen_else = self.observed(orelse, stmt.orelse) if stmt.orelse else _ids(self.live.after[stmt])
+        if "fall" in leaves(then):
+            seen_then |= _ids(self.live.after[stmt])
+        if "fall" in leaves(orelse):
+            seen_else |= _ids(self.live.after[stmt])
+        self.merge_names((*stmt.body, *stmt.orelse), mask, after_then, after_else, seen_then, seen_else, stmt, stmt.body)
+        return branch(mask, then, orelse)
+
+    def split_static(self, stmt: tree.If) -> tree.If | None:
+        """``if static and data:`` without an else is one ``if`` in another, so that the first still protects."""
+        test = stmt.test
+        if isinstance(test, tree.BoolOp) and test.op == "and" and not stmt.orelse and not self.ctx.depends(test.left):
+            inner = tree.If(test.right, stmt.body, at=stmt.at)
+            outer = tree.If(test.left, (inner,), origin=stmt.origin, at=stmt.at, carries=stmt.carries)
+            for new in (inner, outer):
+                self.live.after[new] = self.live.after[stmt]
+                self.live.before[new] = self.live.before[stmt]
+            return outer
+        return None
+
+    def merge_names(
+        self,
+        written: tree.Block,
+        mask: tree.Expr,
+        then: dict[str, tree.Name],
+        orelse: dict[str, tree.Name],
+        seen_then: frozenset[str],
+        seen_else: frozenset[str],
+        node: tree.Stmt,
+        origins: tree.Block,
+    ) -> None:
+        """After a choice, one version again of every variable that either side has assigned and somebody may read."""
+        for name in _in_order(written):
+            a, b = then.get(name), orelse.get(name)
+            if a is None and b is None:
+                continue
+            if a is not None and b is not None and region_facts.key(a) == region_facts.key(b):
+                self.names[name] = a
+                continue
+            wanted_a, wanted_b = name in seen_then and a is not None, name in seen_else and b is not None
+            if name in self.captured and (wanted_a or wanted_b):
+                self.ctx.refuse("shared-closure", node, name)
+                return
+            if not wanted_a and not wanted_b:
+                continue
+            if wanted_a != wanted_b:
+                only = a if wanted_a else b
+                assert only is not None
+                self.take(name, only)
+                continue
+            assert a is not None and b is not None
+            ka, kb = self.ctx.version_kinds[region_facts.key(a)], self.ctx.version_kinds[region_facts.key(b)]
+            self.check_grad_mode(node, name, a, b)
+            merged = self.expressions.merged(mask, a, ka, b, kb, node, name)
+            kind = taint(join(ka, kb))
+            target = self.bind(name, kind)
+            self.ctx.local.discard(region_facts.key(target)) if not self.masked else None
+            self.emit(tree.Assign((target,), merged, at=node.at))
+
+    def take(self, name: str, version: tree.Name) -> None:
+        """The variable goes on as that version: no sample that reads it has another value."""
+        if name in self.pins and region_facts.key(self.pins[name]) != region_facts.key(version):
+            kind = self.ctx.version_kinds[region_facts.key(version)]
+            target = self.bind(name, kind)
+            self.emit(tree.Assign((target,), version))
+        else:
+            self.names[name] = version
+            self.owned.add(region_facts.key(version))
+
+    def check_grad_mode(self, node: tree.Stmt, name: str, *versions: tree.Name) -> None:
+        if self.no_grad:
+            self.ctx.refuse("merge-under-no-grad", node, name)
+
+    def static_if(self, stmt: tree.If) -> Outcome:
+        test = self.expressions.value(stmt.test)
+        undo = self.pin(stmt)
+        saved_out, saved_names = self.out, dict(self.names)
+        carried, self.carried = self.carried, []
+        ends: list[tuple[list[tree.Stmt], Outcome, dict[str, tree.Name]]] = []
+        flags_needed = False
+        for arm in (stmt.body, stmt.orelse):
+            self.out, self.names = [], dict(saved_names)
+            pending, self.pending = self.pending, list(self.pending)
+            outcome = self.block(arm)
+            partial = self.pending[len(pending) :]
+            for p in reversed(partial):
+                outcome = fill(p, outcome)
+            self.pending = pending
+            self.flush_carried()
+            ends.append((self.out, outcome, self.names))
+            flags_needed = flags_needed or (outcome is not FALL and outcome is not DEAD)
+        self.out, self.names, self.carried = saved_out, saved_names, carried
+        for _, outcome, after in ends:
+            if outcome is not DEAD:
+                self.names.update({n: v for n, v in after.items() if n in self.pins or n not in self.names})
+        outcome = FALL
+        if flags_needed:
+            outcome = self.flag_arms(ends, stmt)
+        elif all(o is DEAD for _, o, _ in ends):
+            outcome = DEAD
+        undo()
+        body, orelse = tuple(ends[0][0]), tuple(ends[1][0])
+        self.emit(replace(stmt, test=test, body=body or (tree.Pass(),), orelse=orelse))
+        return outcome
+
+    def flush_carried(self) -> None:
+        """Comments that nothing in this block can carry any more go on a pass of their own only if the block is empty."""
+        if self.carried and self.out:
+            last = self.out[-1]
+            self.out[-1] = replace(last, carries=(*last.carries, *(s.origin for s in self.carried if s.origin is not None)))
+        self.carried = []
+
+    def flag_arms(self, ends: list[tuple[list[tree.Stmt], Outcome, dict[str, tree.Name]]], stmt: tree.If) -> Outcome:
+        """Which samples have left inside a static ``if`` is told by mask variables that each arm sets."""
+        kinds = frozenset(k for _, o, _ in ends for k in leaves(o)) - {"fall"}
+        result: Outcome = FALL
+        for what in ("continue", "break", "return"):
+            if what not in kinds:
+                continue
+            flag = self.ctx.temporary({"return": "returned", "break": "left", "continue": "skipped"}[what], BOOL)
+            value = self.ctx.temporary("result", BOTTOM) if what == "return" else None
+            leaf: Outcome = {"break": BREAK, "continue": CONTINUE}.get(what, FALL)
+            value_kind: Kind = BOTTOM
+            for out, outcome, _ in ends:
+                if outcome is DEAD:
+                    continue
+                where = condition(outcome, lambda leaf, what=what: leaf.what == what)  # type: ignore[misc]
+                out.append(tree.Assign((flag,), _mask_expr(where)))
+                if value is not None:
+                    merged = self._merge_value(outcome)
+                    if merged is None:
+                        out.append(tree.Assign((value,), tree.Constant(0)))
+                    else:
+                        saved, self.out = self.out, out
+                        out.append(tree.Assign((value,), merged.expr))
+                        self.out = saved
+                        value_kind = join(value_kind, merged.kind)
+            if value is not None:
+                self.ctx.version_kinds[region_facts.key(value)] = taint(value_kind)
+                first = self._first_return() or stmt
+                leaf = Value("return", value, taint(value_kind), first)
+            result = branch(flag, leaf, result)
+        return result
+
+    def pin(self, stmt: tree.Stmt) -> object:
+        """Inside static control flow a variable that outlives it keeps one version, so that its paths agree."""
+        saved = dict(self.pins)
+        loop = isinstance(stmt, tree.For | tree.While)
+        outlive = _ids(self.live.after[stmt]) | (_ids(self.live.head[stmt]) if loop else frozenset())
+        for name in _in_order((stmt,)):
+            if name in self.pins or name in self.captured or name not in outlive:
+                continue
+            current = self.names.get(name)
+            if current is not None and region_facts.key(current) in self.owned:
+                self.pins[name] = current
+                continue
+            kind = self.current_kind(name)
+            made = self.ctx.version(name, kind)
+            if current is not None and name in _ids(self.live.before[stmt]) | outlive:
+                self.emit(tree.Assign((made,), current))
+                self.names[name] = made
+            if self.masked:
+                self.ctx.local.add(region_facts.key(made))
+            self.owned.add(region_facts.key(made))
+            self.pins[name] = made
+
+        def undo() -> None:
+            self.pins = saved
+
+        return undo
+
+    def with_block(self, stmt: tree.With) -> Outcome:
+        items = tuple(self._rebuild_part(i) for i in stmt.items)
+        quiet = any(_is_no_grad(i.context, self.ctx) for i in stmt.items)
+        if quiet:
+            self.no_grad.append(stmt)
+        saved_out, self.out = self.out, []
+        for item in stmt.items:
+            if item.target is not None:
+                for n in region_facts.target_names(item.target):
+                    self.names[n.id] = tree.Name(n.id)
+        outcome = self.block(stmt.body)
+        self.flush_carried()
+        inner, self.out = self.out, saved_out
+        if quiet:
+            self.no_grad.pop()
+        self.emit(replace(stmt, items=items, body=tuple(inner)))
+        return outcome
+
+    # --- loops ------------------------------------------------------------------------------
+
+    def loop(self, stmt: tree.For | tree.While) -> Outcome:
+        if isinstance(stmt, tree.For) and self.ctx.depends(stmt.iter) and isinstance(self.ctx.facts.kind(stmt.iter), Unknown):
+            self.expressions.value(stmt.iter)
+            if not self.ctx.refusals:
+                pass
+        data_test = isinstance(stmt, tree.While) and self.ctx.depends(stmt.test)
+        exits = self.data_exits(stmt)
+        returns_masked = region_facts.has_exit(stmt.body, tree.Return) and (self.masked or exits)
+        if data_test or exits & {"break", "return"} or returns_masked:
+            return self.flagged_loop(stmt, data_test)
+        return self.plain_loop(stmt)
+
+    def data_exits(self, stmt: tree.For | tree.While) -> frozenset[str]:
+        """The exits of the loop that only some samples may take at a time."""
+        found: set[str] = set()
+
+        def visit(block: tree.Block, data: bool, own: bool) -> None:
+            for s in block:
+                if isinstance(s, tree.Return) and data:
+                    found.add("return")
+                elif isinstance(s, tree.Break) and data and own:
+                    found.add("break")
+                elif isinstance(s, tree.Continue) and data and own:
+                    found.add("continue")
+                elif isinstance(s, tree.If):
+                    inner = data or self.ctx.depends(s.test)
+                    visit(s.body, inner, own)
+                    visit(s.orelse, inner, own)
+                elif isinstance(s, tree.For | tree.While):
+                    inner = data or (isinstance(s, tree.While) and self.ctx.depends(s.test))
+                    inner = inner or bool(self.data_exits(s) & {"return"})
+                    visit(s.body, inner, False)
+                    visit(s.orelse, inner, own)
+                else:
+                    for b in region_facts.blocks(s):
+                        visit(b, data, own)
+                if _leaves_some(s, self.ctx):
+                    data = True
+
+        visit(stmt.body, False, True)
+        return frozenset(found)
+
+    def plain_loop(self, stmt: tree.For | tree.While) -> Outcome:
+        carried, self.carried = self.carried, []
+        undo = self.enter_loop(stmt)
+        loop = _Loop(stmt, None, _ids(self.live.after[stmt]), _ids(self.live.head[stmt]))
+        iterated = self.expressions.value(stmt.iter) if isinstance(stmt, tree.For) else None
+        saved_out, self.out = self.out, []
+        if isinstance(stmt, tree.For):
+            target = self.bind_target(stmt.target, stmt)
+        test = self.expressions.value(stmt.test, False) if isinstance(stmt, tree.While) else None
+        self.loops.append(loop)
+        self._loop_places = {**self._loop_places, id(loop): len(self.place)}
+        outcome = self.block(stmt.body)
+        self.loops.pop()
+        self.flush_carried()
+        body, self.out = tuple(self.out), []
+        orelse: tree.Block = ()
+        if stmt.orelse:
+            self.block(stmt.orelse)
+            orelse = tuple(self.out)
+        self.out, self.carried = saved_out, carried
+        del outcome
+        if isinstance(stmt, tree.For):
+            assert iterated is not None
+            self.emit(replace(stmt, target=target, iter=iterated, body=body or (tree.Pass(),), orelse=orelse))
+        else:
+            assert test is not None
+            self.emit(replace(stmt, test=test, body=body or (tree.Pass(),), orelse=orelse))
+        undo()  # type: ignore[operator]
+        return FALL
+
+    def bind_target(self, target: tree.Expr, stmt: tree.Stmt) -> tree.Expr:
+        """Loop and assignment targets under the versions that they bind here."""
+        if isinstance(target, tree.Name):
+            made = self.bind(target.id, self.ctx.facts.kind(target))
+            return replace(target, version=made.version)
+        if isinstance(target, tree.Tuple | tree.List):
+            items = tuple(self.bind_target(i, stmt) for i in target.items)
+            return replace(target, items=items)
+        if isinstance(target, tree.Starred):
+            return replace(target, value=self.bind_target(target.value, stmt))
+        if self.masked:
+            self.ctx.refuse("store-target", target, "a store as one of several targets")
+        return self.expressions.children(target, True)
+
+    def enter_loop(self, stmt: tree.For | tree.While) -> object:
+        """Pins what the loop carries; numbers that it makes differ from sample to sample are tensors from here on."""
+        undo = self.pin(stmt)
+        head = _ids(self.live.head[stmt])
+        first = stmt.body[0]
+        for name in _in_order((stmt,)):
+            if name not in self.pins or name not in head:
+                continue
+            inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
+            pinned = self.pins[name]
+            key = region_facts.key(pinned)
+            current = self.names.get(name)
+            if current is not None and isinstance(inside, Number) and isinstance(self.ctx.version_kinds.get(key, BOTTOM), Static):
+                before = self.ctx.version_kinds[key]
+                assert isinstance(before, Static)
+                value = self.number_tensor(current, replace(before, what=inside.what), name)
+                made = self.ctx.version(name, inside)
+                if self.masked:
+                    self.ctx.local.add(region_facts.key(made))
+                self.ctx.local.add(region_facts.key(current)) if current.version else None
+                self.emit(tree.Assign((made,), value))
+                self.names[name] = made
+                self.pins[name] = made
+                self.owned.add(region_facts.key(made))
+            else:
+                self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
+        return undo
+
+    def number_tensor(self, value: tree.Expr, kind: Static, root: numbers.Root | None) -> tree.Expr:
+        """A Python number as a 0-dim tensor: bools and ints in torch's own dtypes, floats in that which they meet."""
+        if kind.what == "float":
+            return torch_call("tensor", value, dtype=self.expressions.float_dtype(root))
+        return torch_call("tensor", value)
+
+    def flagged_loop(self, stmt: tree.For | tree.While, data_test: bool) -> Outcome:
+        """A loop that samples leave at different times: each step is masked with who is still in it."""
+        carried, self.carried = self.carried, []
+        for s in carried:
+            self.carried.append(s)
+        if isinstance(stmt, tree.For) and self.ctx.depends(stmt.iter) and isinstance(self.ctx.facts.kind(stmt.iter), Unknown):
+            self.ctx.refuse("loop-on-data", stmt)
+            return FALL
+        undo = self.enter_loop(stmt)
+        self.placeholders(stmt)
+        exits = self.data_exits(stmt)
+        has_break = region_facts.has_exit(stmt.body, tree.Break)
+        has_return = region_facts.has_exit(stmt.body, tree.Return)
+        active = self.ctx.temporary("active", BOOL)
+        outer = self.place_mask()
+        start: tree.Expr | bool = True if outer is None else outer
+        static_first = False
+        static_part: tree.Expr | None = None
+        data_part: tree.Expr | None = None
+        if isinstance(stmt, tree.While) and data_test:
+            static_part, data_part, static_first = self.split_while(stmt.test)
+            if data_part is not None and not static_first:
+                start = conjoin(start, self.expressions.mask(data_part))
+        returned = self.ctx.temporary("returned", BOOL) if has_return and (has_break or data_test or stmt.orelse or isinstance(stmt, tree.For)) else None
+        broken = self.ctx.temporary("broken", BOOL) if stmt.orelse and (data_test or has_return) and has_break else None
+        self.emit(tree.Assign((active,), _mask_expr(start)))
+        for flag in (returned, broken):
+            if flag is not None:
+                self.emit(tree.Assign((flag,), _mask_expr(False)))
+        result = self.ctx.temporary("result", BOTTOM) if has_return else None
+        loop = _Loop(stmt, active, _ids(self.live.after[stmt]), _ids(self.live.head[stmt]), returned, broken)
+        result_index = len(self.out)
+        iterated = self.expressions.value(stmt.iter) if isinstance(stmt, tree.For) else None
+        saved_out, self.out = self.out, []
+        saved_place = self.place
+        if isinstance(stmt, tree.For):
+            target = self.bind_target(stmt.target, stmt)
+        self.loops.append(loop)
+        self.place = (active,)
+        saved_pending, self.pending = self.pending, []
+        self._result = result
+        self._result_kind: Kind = BOTTOM
+        if static_first and data_part is not None:
+            self.emit(tree.Assign((active,), tree.Binary("&", active, self.expressions.mask(data_part))))
+            helper = self.any_active(active)
+            self.emit(tree.If(tree.Unary("not", helper), (tree.Break(),)))
+        self.segments(stmt.body, loop, result)
+        if data_part is not None and not static_first:
+            mask = self.expressions.mask(data_part)
+            self.emit(tree.Assign((active,), tree.Binary("&", active, mask)))
+        self.flush_carried()
+        self.loops.pop()
+        self.pending = saved_pending
+        body, self.out, self.place = tuple(self.out), saved_out, saved_place
+        if result is not None:
+            self.out.insert(result_index, tree.Assign((result,), self.placeholder(self._result_kind)))
+            self.ctx.version_kinds[region_facts.key(result)] = taint(self._result_kind)
+        if isinstance(stmt, tree.For):
+            assert iterated is not None
+            self.emit(replace(stmt, target=target, iter=iterated, body=body, orelse=()))
+        else:
+            self.emit_while(stmt, active, body, static_part, data_part, static_first)
+        undo()  # type: ignore[operator]
+        for name in _in_order(stmt.body):
+            if name in self.names and name in _ids(self.live.after[stmt]):
+                key = region_facts.key(self.names[name])
+                self.ctx.version_kinds[key] = taint(self.ctx.version_kinds.get(key, BOTTOM))
+        self.uniform_after(stmt)
+        outcome: Outcome = FALL
+        if stmt.orelse:
+            outcome = self.loop_else(stmt, loop, active, has_break)
+        if has_return and result is not None:
+            first = next(s for s in tree.walk(stmt.body) if isinstance(s, tree.Return))
+            leaf = Value("return", result, taint(self._result_kind), first)
+            if returned is not None:
+                outcome = branch(returned, leaf, outcome)
+            else:
+                outcome = branch(active, outcome, leaf)
+        del exits
+        return outcome
+
+    def uniform_after(self, stmt: tree.For | tree.While) -> None:
+        """A counter that is alike for all samples in the loop is not alike for those that left it early."""
+        first = stmt.body[0]
+        for name in _in_order((stmt,)):
+            if name not in _ids(self.live.after[stmt]) or name not in self.names:
+                continue
+            inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
+            written = {n for n, _ in region_facts.writes(stmt.body)} | {n.id for n in (region_facts.target_names(stmt.target) if isinstance(stmt, tree.For) else ())}
+            if name in written and isinstance(inside, Static) and inside.what in ("bool", "int", "float", ""):
+                self.ctx.refuse("loop-on-data", stmt, f"`{name}` counts the steps and is read after the loop: carry it as a tensor")
+
+    def loop_else(self, stmt: tree.For | tree.While, loop: _Loop, active: tree.Name, has_break: bool) -> Outcome:
+        """The else of a loop runs for the samples that did not break."""
+        if not has_break:
+            return self.block(stmt.orelse)
+        flag: tree.Expr | bool = negate(loop.broken) if loop.broken is not None else active
+        assert not isinstance(flag, bool)
+        before = dict(self.names)
+        outcome, after = self.region(stmt.orelse, flag)
+        self.names = before
+        seen = self.observed(outcome, stmt.orelse)
+        self.merge_names(stmt.orelse, flag, after, before, seen, _ids(self.live.after[stmt]), stmt, stmt.orelse)
+        return branch(flag, outcome, FALL)
+
+    def split_while(self, test: tree.Expr) -> tuple[tree.Expr | None, tree.Expr | None, bool]:
+        """The static part of a loop's test, its data-dependent part, and whether the static one stands first."""
+        if isinstance(test, tree.BoolOp) and test.op == "and":
+            left, right = self.ctx.depends(test.left), self.ctx.depends(test.right)
+            if left and not right:
+                return test.right, test.left, False
+            if right and not left:
+                return test.left, test.right, True
+        return None, test, False
+
+    def any_active(self, mask: tree.Expr) -> tree.Expr:
+        self.ctx.uses_helper = True
+        return tree.Call(tree.HelperName("any_active"), (tree.Argument(mask),))
+
+    def emit_while(
+        self,
+        stmt: tree.While,
+        active: tree.Name,
+        body: tree.Block,
+        static_part: tree.Expr | None,
+        data_part: tree.Expr | None,
+        static_first: bool,
+    ) -> None:
+        bound = self.ctx.settings.max_iterations
+        if bound is not None and not static_first:
+            inside = body
+            if static_part is not None:
+                test = self.expressions.value(static_part, False)
+                inside = (tree.If(tree.Unary("not", test), (tree.Break(),)), *body)
+            counter = tree.Call(tree.Name("range"), (tree.Argument(tree.Constant(bound)),))
+            self.emit(tree.For(tree.Name("_"), counter, inside, at=stmt.at, carries=(stmt.origin,)))
+            return
+        if static_first:
+            assert static_part is not None
+            self.emit(replace(stmt, test=self.expressions.value(static_part, False), body=body, orelse=()))
+            return
+        test = self.any_active(active)
+        if static_part is not None:
+            test = tree.BoolOp("and", self.expressions.value(static_part, False), test)
+        elif data_part is None and not _forever(stmt):
+            test = tree.BoolOp("and", self.expressions.value(stmt.test, False), test)
+        self.emit(replace(stmt, test=test, body=body, orelse=()))
+
+    def placeholders(self, stmt: tree.For | tree.While) -> None:
+        """A value born in the loop's body and frozen when its sample leaves needs something to be merged with at first."""
+        wanted = _ids(self.live.after[stmt]) | _ids(self.live.head[stmt])
+        for name in _in_order(stmt.body):
+            if name in self.names or name not in wanted or name not in self.pins:
+                continue
+            kind = self.ctx.facts.variables.get(self.ctx.callee, {}).get(name, BOTTOM)
+            target = self.pins[name]
+            self.emit(tree.Assign((target,), self.placeholder(kind, name)))
+            self.names[name] = target
+            self.ctx.version_kinds[region_facts.key(target)] = taint(kind)
+
+    def placeholder(self, kind: Kind, root: numbers.Root | None = None) -> tree.Expr:
+        """A value that is merged over before anybody reads it: the weakest that keeps the other side's dtype."""
+        from if2where.kinds.lattice import Mapping, Sequence
+
+        if isinstance(kind, Sequence) and kind.items is not None:
+            items = tuple(self.placeholder(k, root) for k in kind.items)
+            return tree.Tuple(items) if kind.form == "tuple" else tree.List(items)
+        if isinstance(kind, Mapping):
+            return tree.Dict(tuple(tree.Constant(k) for k in kind.keys), tuple(self.placeholder(k, root) for k in kind.values))
+        if is_bool(kind):
+            return torch_call("tensor", tree.Constant(False))
+        if isinstance(kind, Static | Number) and kind.what == "float":
+            return torch_call("tensor", tree.Constant(0.0), dtype=self.expressions.float_dtype(root))
+        if isinstance(kind, Static | Number):
+            return torch_call("tensor", tree.Constant(0))
+        return tree.Constant(0)
+
+    def segments(self, stmts: tree.Block, loop: _Loop, result: tree.Name | None) -> None:
+        """The loop's body in runs of statements, each under the mask of the samples that come to it."""
+        assert loop.active is not None
+        mask: tree.Expr = loop.active
+        rest = stmts
+        while rest:
+            cut = next((k for k, s in enumerate(rest) if _may_leave(s)), len(rest) - 1)
+            run, rest = rest[: cut + 1], rest[cut + 1 :]
+            outcome = self.masked_block(run, mask, run[0])
+            kinds = leaves(outcome)
+            if kinds <= {"fall"}:
+                continue
+            self.leave_loop(outcome, loop, mask, result)
+            if "fall" not in kinds:
+                return
+            skipped = condition(outcome, lambda leaf: leaf.what == "continue")
+            if skipped is not False:
+                going = conjoin(mask, negate(skipped))
+                if mask is loop.active or kinds & {"break", "return"}:
+                    going = conjoin(loop.active, negate(skipped))
+                assert not isinstance(going, bool)
+                mask = self.atom_mask(going, "going")
+            elif mask is not loop.active and kinds & {"break", "return"}:
+                mask = self.atom_mask(tree.Binary("&", mask, loop.active), "going")
+
+    def leave_loop(self, outcome: Outcome, loop: _Loop, mask: tree.Expr, result: tree.Name | None) -> None:
+        """Takes the samples that break or return out of the loop's mask, and keeps what they return."""
+        assert loop.active is not None
+        gone = condition(outcome, lambda leaf: leaf.what in ("break", "return"))
+        if gone is False:
+            return
+        back = condition(outcome, lambda leaf: leaf.what == "return")
+        merged = self._merge_value(outcome)
+        if merged is not None and result is not None and back is not False:
+            where = mask if back is True else tree.Binary("&", mask, back)
+            new_kind = join(self._result_kind, merged.kind)
+            value = self.expressions.merged(where, merged.expr, merged.kind, result, self._result_sides(merged.kind), merged.stmt, None)
+            self._result_kind = new_kind
+            self.emit(tree.Assign((result,), value))
+            if loop.returned is not None:
+                self.emit(tree.Assign((loop.returned,), tree.Binary("|", loop.returned, where)))
+        if loop.broken is not None:
+            out = condition(outcome, lambda leaf: leaf.what == "break")
+            if out is not False:
+                where = mask if out is True else tree.Binary("&", mask, out)
+                self.emit(tree.Assign((loop.broken,), tree.Binary("|", loop.broken, where)))
+        if gone is True:
+            stay: tree.Expr | bool = False if mask is loop.active else tree.Unary("~", mask)
+        else:
+            stay = negate(gone if mask is loop.active else conjoin(mask, gone))
+        left = conjoin(loop.active, stay)
+        self.emit(tree.Assign((loop.active,), _mask_expr(left)))
+
+    def _result_sides(self, kind: Kind) -> Kind:
+        """What the placeholder of a loop's result is, seen as the side of a merge."""
+        return taint(kind)
+
+    # --- simple statements ------------------------------------------------------------------
+
+    def place_mask(self) -> tree.Expr | None:
+        """The samples that come to this place, as one mask; None where all do."""
+        mask: tree.Expr | bool = True
+        for p in self.place:
+            mask = conjoin(mask, p)
+        return None if isinstance(mask, bool) else mask
+
+    def check_effects(self, node: tree.Expr) -> None:
+        if self.masked:
+            self.effects.check(self.ctx, node, self.loops[-1].stmt if self.loops else None)
+
+    def assign(self, stmt: tree.Assign) -> None:
+        self.check_effects(stmt.value)
+        masked_store = self.masked and any(not _plain_target(t) for t in stmt.targets)
+        if masked_store or any(stores.is_mask_store(t, self.ctx) for t in stmt.targets):
+            stores.store(self, stmt)
+            return
+        value = stores.buffer(self, stmt) or self.expressions.value(stmt.value)
+        targets = tuple(self.bind_target(t, stmt) for t in stmt.targets)
+        self.note_kinds(stmt.targets, value)
+        self.emit(replace(stmt, targets=targets, value=value))
+
+    def note_kinds(self, targets: tuple[tree.Expr, ...], value: tree.Expr) -> None:
+        """A merge is held in a tensor from here on, though in the original it was a number."""
+        kind = self.ctx.made_kinds.get(value)
+        if kind is not None and len(targets) == 1 and isinstance(targets[0], tree.Name):
+            key = region_facts.key(self.names[targets[0].id])
+            if isinstance(kind, Number | Tensor) and not isinstance(self.ctx.version_kinds.get(key), Tensor):
+                self.ctx.version_kinds[key] = kind
+
+    def annotated(self, stmt: tree.AnnAssign) -> None:
+        if stmt.value is None:
+            self.emit(stmt)
+            return
+        if not isinstance(stmt.target, tree.Name) or self.masked:
+            self.assign(tree.Assign((stmt.target,), stmt.value, origin=None, at=stmt.at, carries=(stmt.origin,)))
+            return
+        value = self.expressions.value(stmt.value)
+        target = self.bind_target(stmt.target, stmt)
+        self.emit(replace(stmt, target=target, value=value))
+
+    def augmented(self, stmt: tree.AugAssign) -> None:
+        self.check_effects(stmt.value)
+        if not isinstance(stmt.target, tree.Name):
+            stores.augmented_store(self, stmt)
+            return
+        name = stmt.target
+        old, new = self.ctx.facts.kind(name), self.ctx.facts.kind(stmt.value)
+        old_version = self.names.get(name.id, name)
+        number = not isinstance(old, Tensor)
+        rebind = number and (depends(old) or depends(new) or self.masked)
+        if isinstance(old, Tensor):
+            rebind = self.masked or (depends(new) and not old.batched) or old.optional
+            if rebind and not old.optional and not self.privacy.is_private(name.id):
+                if self.masked or not old.batched:
+                    stores.in_place_name(self, stmt)
+                    return
+        if not rebind:
+            value = self.expressions.value(stmt.value)
+            pinned = name.id in self.pins or name.id in self.captured
+            if pinned or not number:
+                # The variable itself is written: no new version may come between.
+                self.emit(replace(stmt, target=replace(name, version=old_version.version), value=value))
+                return
+            target = self.bind(name.id, self.augmented_kind(old, new, stmt.op))
+            if target.version == old_version.version:
+                self.emit(replace(stmt, target=target, value=value))
+            else:
+                self.names[name.id] = old_version
+                self.ctx.version_kinds[region_facts.key(old_version)] = self.augmented_kind(old, new, stmt.op)
+                self.emit(replace(stmt, target=replace(name, version=old_version.version), value=value))
+            return
+        whole = tree.Binary(stmt.op, tree.Name(name.id, at=name.at), stmt.value, at=stmt.at)
+        self.ctx.facts.kinds[whole.left] = old
+        self.ctx.facts.kinds[whole] = self.augmented_kind(old, new, stmt.op)
+        value = self.expressions.value(whole)
+        if isinstance(old, Tensor) and not old.optional:
+            value = self.in_dtype_of(value, old, new, old_version)
+        target = self.bind(name.id, self.augmented_kind(old, new, stmt.op))
+        self.emit(tree.Assign((target,), value, at=stmt.at, carries=(stmt.origin,)))
+
+    def augmented_kind(self, old: Kind, new: Kind, op: str) -> Kind:
+        from if2where.kinds import calls
+
+        kind = calls.binary(op, old, new)
+        if isinstance(old, Tensor) and isinstance(kind, Tensor) and not old.optional:
+            kind = replace(kind, dtype=old.dtype)
+        return kind
+
+    def in_dtype_of(self, value: tree.Expr, old: Tensor, new: Kind, version: tree.Expr) -> tree.Expr:
+        """``x += y`` keeps x's dtype; ``x + y`` promotes."""
+        if not isinstance(new, Tensor) or (new.dtype is not None and promote(old.dtype, new.dtype) == old.dtype):
+            return value
+        if old.dtype is None and new.dtype is None:
+            return value
+        return tree.Call(tree.Attribute(value, "to"), (tree.Argument(tree.Attribute(version, "dtype")),))
+
+    def expression(self, stmt: tree.ExprStmt) -> None:
+        if isinstance(stmt.value, tree.Constant):
+            if self.masked:
+                self.carried.append(stmt)
+            else:
+                self.emit(stmt)
+            return
+        if stores.in_place_call(self, stmt):
+            return
+        self.check_effects(stmt.value)
+        self.emit(self.rebuild(stmt))
+
+
+def _ids(keys: region_facts.Keys) -> frozenset[str]:
+    return frozenset(n for n, _ in keys)
+
+
+def _in_order(block: tree.Block) -> list[str]:
+    """The variables that the block may bind, in the order of their first binding."""
+    names: dict[str, None] = {}
+    for node in tree.walk(block):
+        if isinstance(node, tree.Stmt | tree.Walrus):
+            for name, _ in sorted(_direct_writes(node)):
+                names.setdefault(name)
+    written = {n for n, _ in region_facts.writes(block)}
+    return [n for n in names if n in written]
+
+
+def _direct_writes(node: tree.Node) -> region_facts.Keys:
+    if isinstance(node, tree.If | tree.While | tree.With | tree.OpaqueStmt):
+        return frozenset(k for c in tree.children(node) if not isinstance(c, tree.Stmt) for k in region_facts.writes(c))
+    if isinstance(node, tree.For):
+        return frozenset(map(region_facts.key, region_facts.target_names(node.target)))
+    return region_facts.writes(node)
+
+
+def _mask_expr(mask: tree.Expr | bool) -> tree.Expr:
+    return torch_call("tensor", tree.Constant(mask)) if isinstance(mask, bool) else mask
+
+
+def _may_leave(stmt: tree.Stmt) -> bool:
+    return region_facts.has_exit((stmt,), tree.Return, tree.Break, tree.Continue)
+
+
+def _leaves_some(stmt: tree.Stmt, ctx: Context) -> bool:
+    """Whether some samples may have left after the statement, so that later exits are data-dependent."""
+    if not _may_leave(stmt):
+        return False
+    if isinstance(stmt, tree.If):
+        return ctx.depends(stmt.test) or any(_leaves_some(s, ctx) for b in (stmt.body, stmt.orelse) for s in b)
+    return any(_leaves_some(s, ctx) for b in region_facts.blocks(stmt) for s in b)
+
+
+def _forever(stmt: tree.While) -> bool:
+    return isinstance(stmt.test, tree.Constant) and bool(stmt.test.value)
+
+
+def _plain_target(target: tree.Expr) -> bool:
+    if isinstance(target, tree.Tuple | tree.List):
+        return all(map(_plain_target, target.items))
+    return isinstance(target, tree.Name | tree.Starred)
+
+
+def _is_no_grad(context: tree.Expr, ctx: Context) -> bool:
+    func = context.func if isinstance(context, tree.Call) else context
+    kind = ctx.facts.kind(func)
+    return isinstance(kind, Static) and kind.what == "torch" and str(kind.value).rsplit(".", 1)[-1] in ("no_grad", "inference_mode")
+
+
+__all__ = ["ControlPass", "hints", "is_floating", "_EnvValue", "Bottom"]
