@@ -1,18 +1,33 @@
-"""The pipeline: text in, text out (being filled in)."""
+"""The pipeline: text -> modules -> targets -> kinds -> regions -> converted regions -> text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import ast
+import re
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from if2where.diagnostics.diagnostic import Diagnostic
-    from if2where.module import Source, SourceError
+from if2where.diagnostics.codes import BY_NAME
+from if2where.diagnostics.diagnostic import Diagnostic
+from if2where.emit import add_import, emit_function
+from if2where.kinds.infer import Facts, infer
+from if2where.kinds.lattice import Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
+from if2where.module import Module, Source, SourceError, parse_module, splice
+from if2where.passes.context import Context, Finding, Settings
+from if2where.passes.control import ControlPass
+from if2where.passes.effects import Effects
+from if2where.passes.naming import name_versions
+from if2where.passes.tidy import tidy
+from if2where.program import Callee, Program, import_names
+from if2where.region import tree
+from if2where.select import Selection, Target, might_matter, select
 
 
 @dataclass(frozen=True)
 class Options:
+    """What the command line and the settings decide."""
+
     scope: str = "auto"
     functions: tuple[str, ...] = ()
     guards: str = "auto"
@@ -23,14 +38,253 @@ class Options:
 
 @dataclass(frozen=True)
 class Conversion:
+    """What became of one file. ``text`` is the source's own where nothing was converted."""
+
     path: str
     text: str
-    converted: tuple[str, ...]
-    refusals: tuple[Diagnostic, ...]
-    notes: tuple[Diagnostic, ...]
-    scope: str
-    unmatched: tuple[str, ...]
+    converted: tuple[str, ...] = ()
+    refusals: tuple[Diagnostic, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+    scope: str = "vmapped"
+    unmatched: tuple[str, ...] = ()
 
 
-def convert_files(sources: Sequence[Source], options: Options) -> list[Conversion | SourceError]:
-    raise NotImplementedError
+@dataclass(frozen=True)
+class _Rewrite:
+    """One function's conversion, before it is known whether those that it calls converted too."""
+
+    callee: Callee
+    text: str
+    refusals: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+    uses_torch: bool = False
+    uses_helper: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.text != self.callee.unit.text
+
+
+@dataclass
+class _Names:
+    """Under what a module reaches torch and the package's helper."""
+
+    torch: str = "torch"
+    helper: str = "any_active"
+    has_torch: bool = False
+    has_helper: bool = False
+    taken: frozenset[str] = field(default_factory=frozenset)
+
+
+def convert_source(text: str, path: str = "<string>", options: Options | None = None) -> Conversion:
+    """Converts one module's text; raises SourceError where it cannot be parsed."""
+    result = convert_files([Source(path, text)], options or Options())[0]
+    if isinstance(result, SourceError):
+        raise result
+    return result
+
+
+def convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
+    """Converts modules that may call each other; one result for each, in order."""
+    results: dict[int, Conversion | SourceError] = {}
+    modules: list[tuple[int, Module]] = []
+    for k, source in enumerate(sources):
+        if not might_matter(source.text, "all" if options.functions else options.scope):
+            results[k] = Conversion(source.path, source.text, scope=options.scope)
+            continue
+        try:
+            modules.append((k, parse_module(source)))
+        except SourceError as error:
+            results[k] = error
+    selections = {k: select(module, options.scope, options.functions) for k, module in modules}
+    program = Program([m for _, m in modules])
+    entries: dict[Callee, dict[str, Kind]] = {}
+    for k, _ in modules:
+        for target in selections[k].targets:
+            callee = _entry(program, target)
+            entries[callee] = _entry_kinds(program, callee, target)
+    facts = infer(program, entries)
+    rewrites = _rewrite_all(program, facts, options)
+    for k, module in modules:
+        results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
+    return [results[k] for k in range(len(sources))]
+
+
+# --- entries --------------------------------------------------------------------------------
+
+
+def _entry(program: Program, target: Target) -> Callee:
+    return program.callee(target.function.node)
+
+
+def _entry_kinds(program: Program, callee: Callee, target: Target) -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    for k, p in enumerate(callee.params):
+        spec = target.batched.get(p.name, "unbatched")
+        if k == 0 and callee.owner is not None and not callee.is_staticmethod and spec == "unbatched":
+            kinds[p.name] = Instance(callee.owner, False)
+        elif p.kind == "star":
+            kinds[p.name] = Sequence("tuple", None, _kind_of(p, spec, p.name))
+        elif p.kind == "double star":
+            kinds[p.name] = Unknown(spec == "batched")
+        elif spec == "unbatched" and p.default is not None:
+            kinds[p.name] = program.default(p, callee)
+        else:
+            kinds[p.name] = _kind_of(p, spec, p.name)
+    return kinds
+
+
+def _kind_of(p: tree.Parameter, spec: Any, name: str) -> Kind:
+    if isinstance(spec, tuple | list):
+        return Sequence("tuple", tuple(_kind_of(p, s, name) for s in spec))
+    if isinstance(spec, dict):
+        return Mapping(tuple(spec), tuple(_kind_of(p, s, name) for s in spec.values()))
+    if spec is None:
+        spec = "unbatched"
+    elif isinstance(spec, int):
+        spec = "batched"
+    annotation = _annotation(p)
+    if spec == "batched":
+        floating = annotation == "float" or re.search(r"\bFloat\d*\[", annotation)
+        if annotation == "bool":
+            return Tensor(True, "bool", ())
+        shape = () if annotation in ("float", "int", "bool") else _annotated_shape(annotation)
+        return Tensor(True, f"@{name}+f" if floating else f"@{name}", shape)
+    if "Tensor" in annotation and "|" not in annotation and "Optional" not in annotation:
+        return Tensor(False, f"@{name}", _annotated_shape(annotation))
+    if annotation in ("int", "float", "bool", "str"):
+        return Static(annotation)
+    return Unknown(False)
+
+
+def _annotation(p: tree.Parameter) -> str:
+    if p.annotation is None or p.annotation.origin is None:
+        return ""
+    import libcst as cst
+
+    return cst.Module([]).code_for_node(p.annotation.origin)
+
+
+def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
+    """The shape in a jaxtyping annotation: ``Float[Tensor, "3 n"]`` is (3, None)."""
+    found = re.search(r"\[\s*(?:torch\.)?Tensor\s*,\s*[\"']([^\"']*)[\"']", annotation)
+    if found is None or "..." in found.group(1) or "*" in found.group(1):
+        return None
+    return tuple(int(d) if d.isdigit() else None for d in found.group(1).split())
+
+
+# --- conversion -----------------------------------------------------------------------------
+
+
+def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewrite]:
+    settings = Settings(options.checks, options.max_iterations, options.allow_random)
+    effects = Effects(facts)
+    rewrites = [_rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None]
+    return _with_callers_of_refused(rewrites, facts)
+
+
+def _rewrite(program: Program, facts: Facts, callee: Callee, settings: Settings, effects: Effects, options: Options) -> _Rewrite:
+    ctx = Context(program, facts, callee, settings)
+    walker = ControlPass(ctx, effects)
+    new = walker.run()
+    if ctx.refusals:
+        return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
+    new = tidy(ctx, new)
+    names = _module_names(callee.module)
+    new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})
+    text = emit_function(callee.unit, new, names.torch, names.helper)
+    made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
+    return _Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
+
+
+def _identifiers(root: tree.Node) -> frozenset[str]:
+    found = {n.id for n in tree.walk(root) if isinstance(n, tree.Name)}
+    found |= {p.name for p in tree.walk(root) if isinstance(p, tree.Parameter)}
+    return frozenset(found)
+
+
+def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Rewrite]:
+    """A function that calls a refused one is refused with it, where it would have been changed."""
+    by_callee = {r.callee: r for r in rewrites}
+    refused = {r.callee for r in rewrites if r.refusals}
+    while True:
+        more = [
+            r for r in by_callee.values()
+            if r.changed and r.callee not in refused and any(r.callee in _roots(facts.callers.get(c, frozenset())) for c in refused)
+        ]
+        if not more:
+            break
+        for r in more:
+            refused.add(r.callee)
+            at = r.callee.node.at
+            finding = Finding("caller-of-refused", at, "", r.callee)
+            by_callee[r.callee] = _Rewrite(r.callee, r.callee.unit.text, (finding,), ())
+    return list(by_callee.values())
+
+
+def _roots(callees: frozenset[Callee]) -> set[Callee]:
+    found = set()
+    for c in callees:
+        while c.parent is not None:
+            c = c.parent
+        found.add(c)
+    return found
+
+
+# --- putting it together --------------------------------------------------------------------
+
+
+def _module_names(module: Module) -> _Names:
+    names = _Names()
+    taken: set[str] = set()
+    for stmt in ast.walk(module.tree):
+        if isinstance(stmt, ast.Name):
+            taken.add(stmt.id)
+        elif isinstance(stmt, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            taken.add(stmt.name)
+    for stmt in module.tree.body:
+        if isinstance(stmt, ast.Import | ast.ImportFrom):
+            for bound, dotted in import_names(stmt):
+                taken.add(bound)
+                if dotted == "torch" and not names.has_torch:
+                    names.torch, names.has_torch = bound, True
+                if dotted in ("if2where.any_active", "if2where.runtime.any_active"):
+                    names.helper, names.has_helper = bound, True
+    names.taken = frozenset(taken)
+    return names
+
+
+def _diagnostic(finding: Finding, path: str) -> Diagnostic:
+    line, col = finding.at or (finding.callee.node.at or (1, 1))
+    return Diagnostic(BY_NAME[finding.name], path, line, col, finding.detail, finding.callee.name)
+
+
+def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) -> Conversion:
+    path, text = module.source.path, module.source.text
+    refusals = sorted({_diagnostic(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code))
+    changed = [r for r in rewrites if r.changed and not r.refusals]
+    notes = [_diagnostic(f, path) for r in changed for f in r.notes]
+    new = splice(text, [(*_span(r), r.text) for r in _outermost(changed)])
+    names = _module_names(module)
+    if any(r.uses_torch for r in changed) and not names.has_torch:
+        new = add_import(new, ast.parse(new), "import torch")
+    if any(r.uses_helper for r in changed) and not names.has_helper:
+        new = add_import(new, ast.parse(new), "from if2where import any_active")
+    if changed:
+        ast.parse(new)
+    converted = tuple(r.callee.name for r in changed)
+    return Conversion(path, new, converted, tuple(refusals), tuple(notes), selection.scope, selection.unmatched)
+
+
+def _span(r: _Rewrite) -> tuple[int, int]:
+    assert r.callee.span is not None
+    return r.callee.span.span
+
+
+def _outermost(rewrites: list[_Rewrite]) -> list[_Rewrite]:
+    kept = []
+    for r in rewrites:
+        start, end = _span(r)
+        if not any(_span(o)[0] <= start and end <= _span(o)[1] and o is not r for o in rewrites):
+            kept.append(r)
+    return kept

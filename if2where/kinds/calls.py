@@ -431,7 +431,7 @@ def _dtype(found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Ki
         return given.value if isinstance(given.value, str) else None
     if given is not None and not (isinstance(given, Static) and given.what == "none"):
         return None
-    if found.dtype in ("bool", "int64"):
+    if found.dtype not in ("", "same", "float", "first", "argument"):
         return found.dtype
     if not tensors:
         return None

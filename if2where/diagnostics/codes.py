@@ -1,0 +1,357 @@
+"""The registry of codes: what can stand in the way of a conversion, why, and how to mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kind of refusal (or note, below 100): ``reason`` says why vmap cannot do it, ``hint`` how to mend it."""
+
+    code: str
+    name: str
+    summary: str
+    reason: str
+    hint: str
+    example: str
+
+
+def _code(number: int, name: str, summary: str, reason: str, hint: str, example: str) -> Code:
+    return Code(f"IW{number:03}", name, summary, reason, hint, example)
+
+
+CODES: tuple[Code, ...] = (
+    _code(
+        1,
+        "lost-gradient",
+        "a merge under no_grad cuts a gradient that some samples had",
+        "The function runs under no_grad, but passes its input through unchanged for samples that take no step: those keep "
+        "their gradient in the original. A select made under no_grad has none.",
+        "move the select out of the no_grad function if that gradient matters",
+        "@torch.no_grad()\ndef root(x):\n    if x > 0:\n        x = x - 1\n    return x",
+    ),
+    _code(
+        2,
+        "draw-order",
+        "random numbers are now drawn for every sample",
+        "With --allow-random the draw under a branch is made for all samples, so that later draws differ from the original's.",
+        "draw the numbers before the branch",
+        "if x > 0:\n    x = x + torch.rand(())",
+    ),
+    _code(
+        3,
+        "checks-dropped",
+        "a check on the data was removed",
+        "With --checks drop an assert or raise that hangs on the data is left out of the converted function.",
+        "check the inputs before the batched call",
+        "assert x > 0",
+    ),
+    _code(
+        4,
+        "not-guarded",
+        "operations are not guarded",
+        "With --guards none the branch not taken can send NaN into the gradient.",
+        "use --guards auto",
+        "y = torch.sqrt(x) if x > 0 else x",
+    ),
+    _code(
+        101,
+        "effect-in-branch",
+        "a side effect under a data-dependent test",
+        "After conversion both sides of a branch run for every sample, so the effect would happen for all of them.",
+        "return the value instead, and record or print it outside the batched function",
+        "if x > 1:\n    EVENTS.append(x)",
+    ),
+    _code(
+        102,
+        "raise-in-branch",
+        "an exception is raised under a data-dependent test",
+        "A batched function cannot raise for one sample and return for another.",
+        "check the inputs before the batched call, or remove the check with --checks drop",
+        "if x.isnan().any():\n    raise ValueError('nan')",
+    ),
+    _code(
+        103,
+        "assert-on-data",
+        "an assert on values",
+        "An assert is a branch on the data: vmap refuses it, and a select cannot raise.",
+        "check the inputs before the batched call, or remove asserts with --checks drop",
+        "assert x > 0",
+    ),
+    _code(
+        104,
+        "random-in-branch",
+        "random numbers are drawn under a data-dependent test",
+        "Drawing for every sample would change the random stream, and with it every later draw.",
+        "draw the numbers before the branch and use them in it, or accept the other order with --allow-random",
+        "if x > 0:\n    x = x + torch.rand(())",
+    ),
+    _code(
+        105,
+        "generator",
+        "a generator or coroutine",
+        "The number of values that it yields depends on the data, and vmap maps functions that return.",
+        "collect the values in a tensor of fixed size and return it",
+        "if x[k] > best:\n    yield x[k]",
+    ),
+    _code(
+        106,
+        "try-around-data",
+        "a try around something that depends on the data",
+        "Under vmap an exception is raised for the whole batch or for none, so the handler would run for all samples.",
+        "test for the failing case with a comparison, or move the try out of the batched function",
+        "try:\n    L = torch.linalg.cholesky(A)\nexcept RuntimeError:\n    L = A",
+    ),
+    _code(
+        107,
+        "scope-statement",
+        "global, nonlocal or del together with a data-dependent branch",
+        "A name outside the function can hold one value only, not one for each sample.",
+        "pass the value in and return the new one",
+        "global best\nif x > best:\n    best = x",
+    ),
+    _code(
+        108,
+        "match-on-data",
+        "match on values",
+        "Which case is taken depends on the data, and patterns have no batched form.",
+        "write the cases as if / elif with comparisons",
+        "match n:\n    case 0: y = x",
+    ),
+    _code(
+        109,
+        "definition-in-branch",
+        "a function or class is defined under a data-dependent test",
+        "Two functions cannot be merged into one.",
+        "define it before the branch, and branch inside it",
+        "if x > 0:\n    def f(y): return y",
+    ),
+    _code(
+        110,
+        "recursion-on-data",
+        "recursion that only the data end",
+        "After conversion every sample takes the recursive side, so that it never ends.",
+        "write it as a loop",
+        "def f(n):\n    return n if n < 1 else f(n / 2)",
+    ),
+    _code(
+        111,
+        "import-in-branch",
+        "an import under a data-dependent test",
+        "It would run for every sample.",
+        "import at the top of the file",
+        "if x > 0:\n    import math",
+    ),
+    _code(
+        112,
+        "with-in-branch",
+        "a with block that a data-dependent exit leaves",
+        "A context cannot be left by some samples only.",
+        "compute inside the block and return behind it",
+        "with ctx:\n    if x > 0:\n        return x",
+    ),
+    _code(
+        201,
+        "merge-not-numeric",
+        "a branch decides between values that are not tensors or numbers",
+        "torch.where selects between numbers; strings, None and functions have no batched form.",
+        "return a number that stands for it, and look the object up outside",
+        "word = 'high' if x > 0 else 'low'",
+    ),
+    _code(
+        202,
+        "merge-shapes",
+        "the two sides have different shapes",
+        "All samples of a batch have one shape, so no element-wise select exists.",
+        "pad both sides to one shape, with a mask or count beside it",
+        "return torch.zeros(0) if d < 0 else torch.stack([a, b])",
+    ),
+    _code(
+        203,
+        "falls-off-the-end",
+        "one path returns a value and another falls off the end",
+        "The path without a return gives None, which cannot be selected against a number.",
+        "return a value at the end of the function",
+        "for k in range(n):\n    if x[k] > 0:\n        return x[k]",
+    ),
+    _code(
+        204,
+        "merge-structure",
+        "the two sides are containers that do not match",
+        "They are merged field by field, so both must have the same fields.",
+        "give both the same keys and lengths",
+        "d = {'a': x} if x > 0 else {'b': x}",
+    ),
+    _code(
+        205,
+        "merge-under-no-grad",
+        "a merge under no_grad would cut a gradient",
+        "Samples that keep the old value keep its gradient in the original; a select made inside the block has none.",
+        "move the branch out of the no_grad block",
+        "with torch.no_grad():\n    if x > 0:\n        y = x * 2",
+    ),
+    _code(
+        206,
+        "maybe-unbound",
+        "a variable that may have no value",
+        "One path reads a variable that another path has not bound.",
+        "bind it before the branch",
+        "if x > 0:\n    y = x\nreturn y",
+    ),
+    _code(
+        207,
+        "shared-closure",
+        "a closure reads a variable that a branch rebinds",
+        "The closure sees one variable for all samples.",
+        "pass the value to the inner function as an argument",
+        "f = lambda: y\nif x > 0:\n    y = 2 * y",
+    ),
+    _code(
+        301,
+        "store-outlives-call",
+        "a store into something that outlives the call",
+        "The object is shared by all samples and is there after the call: it cannot hold a value for each of them.",
+        "return the new value and store it outside the batched function",
+        "if x > self.best:\n    self.best = x",
+    ),
+    _code(
+        302,
+        "store-target",
+        "a store whose target is not understood",
+        "What is written to is not known well enough to write it for some samples only.",
+        "assign to a local variable, a tensor element or a list cell",
+        "if x > 0:\n    box.items[k].value = x",
+    ),
+    _code(
+        303,
+        "alias-undecided",
+        "an in-place update of a tensor that something else may share",
+        "In place and out of place differ where another name sees the tensor.",
+        "write it as an assignment",
+        "if x > 0:\n    self.acc += x",
+    ),
+    _code(
+        304,
+        "buffer-not-batched",
+        "values that differ by sample are stored into a tensor that does not",
+        "vmap cannot write a batched value into a tensor without the batch dimension.",
+        "make the buffer from a batched tensor: x.new_zeros(3)",
+        "out[0] = x  # out is the caller's",
+    ),
+    _code(
+        401,
+        "dynamic-range",
+        "a loop whose number of steps depends on the data",
+        "All samples share the one Python loop.",
+        "loop over a fixed bound with `if k >= n: break`",
+        "for k in range(int(n)):",
+    ),
+    _code(
+        402,
+        "dynamic-shape",
+        "a result whose shape depends on the data",
+        "All samples of a batch have one shape.",
+        "keep all elements and mask them: torch.where(m, x, 0).sum()",
+        "y = x[x > 0]",
+    ),
+    _code(
+        403,
+        "python-value",
+        "a value leaves for Python",
+        "A batched tensor has no single value to print, to format or to index a list with.",
+        "keep it a tensor, and read it outside the batched function",
+        "label = f'{x}'",
+    ),
+    _code(
+        404,
+        "identity-test",
+        "isinstance or `is` on a number that becomes a tensor",
+        "After conversion the value is a tensor, and the test would answer otherwise.",
+        "test before the number depends on the data",
+        "if isinstance(n, int):",
+    ),
+    _code(
+        405,
+        "introspection",
+        "locals, eval or exec in a function with data-dependent branches",
+        "The conversion renames and adds variables.",
+        "pass the values explicitly",
+        "return locals()['y']",
+    ),
+    _code(
+        406,
+        "scalar-argument",
+        "a number that depends on the data is used as a shape or dimension",
+        "All samples of a batch have one shape.",
+        "use a fixed size and mask the rest",
+        "torch.zeros(n)",
+    ),
+    _code(
+        407,
+        "dispatch-by-value",
+        "a value picks a function or an entry of a table",
+        "Python looks it up once, for all samples.",
+        "write the choice as if / elif, or index a tensor",
+        "f = TABLE[int(k)]",
+    ),
+    _code(
+        501,
+        "loop-on-data",
+        "a loop that samples leave at different times, in a form that is not converted",
+        "The loop's own state would differ from sample to sample.",
+        "carry the state in tensors that are made before the loop",
+        "for k in range(9):\n    if x > k: break\nreturn k",
+    ),
+    _code(
+        502,
+        "scripted",
+        "a function under torch.jit.script that would not compile after conversion",
+        "The converted code uses what TorchScript does not know.",
+        "remove the decorator",
+        "@torch.jit.script\ndef f(x): ...",
+    ),
+    _code(
+        503,
+        "caller-of-refused",
+        "the function calls one that was refused",
+        "Its result would still be decided by Python.",
+        "mend the called function first",
+        "y = helper(x)",
+    ),
+    _code(
+        504,
+        "shared-helper",
+        "a helper that others call with plain numbers",
+        "torch.where takes no Python bool, so the other callers would break.",
+        "make a copy of the helper for the batched callers",
+        "clip(0.5)",
+    ),
+    _code(
+        901,
+        "unsupported",
+        "a construct that the converter does not handle",
+        "It has no rule for it, and does not guess.",
+        "rewrite it with assignments and comparisons",
+        "",
+    ),
+    _code(
+        902,
+        "verify-mismatch",
+        "the converted function does not match the original",
+        "Verification found inputs on which outputs or gradients differ.",
+        "report it, with the function",
+        "",
+    ),
+    _code(
+        999,
+        "internal-error",
+        "an error in the converter itself",
+        "The function is left as it was.",
+        "report it, with the function",
+        "",
+    ),
+)
+
+BY_NAME = {c.name: c for c in CODES}
+BY_CODE = {c.code: c for c in CODES}
