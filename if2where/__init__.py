@@ -1,0 +1,27 @@
+"""if2where: per-sample PyTorch code with data-dependent branches into torch.where code that vmap accepts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from if2where.convert import Conversion, Options, convert_source
+    from if2where.runtime.loops import any_active
+
+__all__ = ["Conversion", "Options", "any_active", "convert_source"]
+
+_HOMES = {
+    "Conversion": "if2where.convert",
+    "Options": "if2where.convert",
+    "any_active": "if2where.runtime.loops",
+    "convert_source": "if2where.convert",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used: neither the command's help nor an import needs torch."""
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
