@@ -17,6 +17,7 @@ from if2where.module import Module, Source, SourceError, parse_module, splice
 from if2where.passes.context import Context, Finding, Settings
 from if2where.passes.control import ControlPass
 from if2where.passes.effects import Effects
+from if2where.passes.guards import guard
 from if2where.passes.naming import name_versions
 from if2where.passes.tidy import tidy
 from if2where.program import Callee, Program, import_names
@@ -189,6 +190,8 @@ def _rewrite(program: Program, facts: Facts, callee: Callee, settings: Settings,
     new = walker.run()
     if ctx.refusals:
         return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
+    if options.guards != "none":
+        new = guard(ctx, new)
     new = tidy(ctx, new)
     names = _module_names(callee.module)
     new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})

@@ -48,6 +48,10 @@ class Context:
     local: set[region_facts.Key] = field(default_factory=set)
     #: Kinds of expressions that the conversion made.
     made_kinds: dict[tree.Expr, Kind] = field(default_factory=dict)
+    #: Where each made-up test is evaluated: the masks under which the original would have come there.
+    places: dict[region_facts.Key, tuple[tree.Expr, ...]] = field(default_factory=dict)
+    #: Masks, each with whether it must hold, that ever fewer samples of a loop fulfil.
+    shrinking: set[tuple[region_facts.Key, bool]] = field(default_factory=set)
     uses_helper: bool = False
     _counter: int = 0
 

@@ -373,7 +373,7 @@ class ControlPass:
         callee = self.ctx.program.nested(stmt, self.ctx.callee)
         inner = Context(self.ctx.program, self.ctx.facts, callee, self.ctx.settings, self.ctx.refusals, self.ctx.notes)
         inner.version_kinds, inner.fresh, inner.local = self.ctx.version_kinds, self.ctx.fresh, self.ctx.local
-        inner.made_kinds = self.ctx.made_kinds
+        inner.made_kinds, inner.places, inner.shrinking = self.ctx.made_kinds, self.ctx.places, self.ctx.shrinking
         inner._counter = self.ctx._counter
         pass_ = ControlPass(inner, self.effects)
         new = pass_.run()
@@ -780,6 +780,7 @@ class ControlPass:
         has_break = region_facts.has_exit(stmt.body, tree.Break)
         has_return = region_facts.has_exit(stmt.body, tree.Return)
         active = self.ctx.temporary("active", BOOL)
+        self.ctx.shrinking.add((region_facts.key(active), True))
         outer = self.place_mask()
         start: tree.Expr | bool = True if outer is None else outer
         static_first = False
@@ -794,6 +795,7 @@ class ControlPass:
         self.emit(tree.Assign((active,), _mask_expr(start)))
         for flag in (returned, broken):
             if flag is not None:
+                self.ctx.shrinking.add((region_facts.key(flag), False))
                 self.emit(tree.Assign((flag,), _mask_expr(False)))
         result = self.ctx.temporary("result", BOTTOM) if has_return else None
         loop = _Loop(stmt, active, _ids(self.live.after[stmt]), _ids(self.live.head[stmt]), returned, broken)

@@ -36,6 +36,7 @@ class Scope(Protocol):
 
     names: dict[str, tree.Name]
     masked: bool
+    place: tuple[tree.Expr, ...]
 
     def emit(self, stmt: tree.Stmt) -> None: ...
 
@@ -488,6 +489,7 @@ class Expressions:
         if isinstance(mask, tree.Name) or not hoist:
             return mask
         made = self.ctx.temporary(hints.hint(test, "mask"), Tensor(True, "bool", ()))
+        self.ctx.places[region_facts.key(made)] = self.scope.place
         self.scope.emit(tree.Assign((made,), mask))
         return made
 

@@ -1,0 +1,672 @@
+"""Guards: operands kept harmless in the samples that do not use an operation's result.
+
+Holds before: branches are merges (Select), exits are masks. Holds after: an operation that is
+partial or faulting (see ops.table) is fed a safe value wherever its result is not demanded, so
+that neither a NaN gradient nor an exception comes from running it there.
+
+Demand flows backward from what the function returns and stores: through a merge, each side is
+demanded where the mask picks it. A test demands the value of what it reads, but no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends, is_floating
+from if2where.ops import table
+from if2where.passes import hints
+from if2where.passes.context import Context, method_call
+from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, without
+from if2where.program import Callee
+from if2where.region import facts as region_facts
+from if2where.region import tree
+
+Key = region_facts.Key
+#: A test that grows larger than this when it is evaluated a second time is not.
+MAX_SECOND_EVALUATION = 60
+
+
+@dataclass(frozen=True)
+class _Need:
+    """In which samples a value is used at all, and in which it carries gradient."""
+
+    value: Demand
+    gradient: Demand
+
+    def where(self, mask: tree.Expr, held: bool) -> _Need:
+        condition = holds(mask, held)
+        return _Need(both(self.value, condition), both(self.gradient, condition))
+
+    def join(self, other: _Need) -> _Need:
+        return _Need(either(self.value, other.value), either(self.gradient, other.gradient))
+
+    @property
+    def tested(self) -> _Need:
+        return _Need(self.value, NEVER)
+
+
+EVERYWHERE = _Need(ALL, ALL)
+NOWHERE = _Need(NEVER, NEVER)
+
+
+def guard(ctx: Context, root: tree.FunctionDef | tree.Lambda) -> tree.FunctionDef | tree.Lambda:
+    """The function with its speculated operations guarded."""
+    pass_ = _Guards(ctx)
+    if isinstance(root, tree.Lambda):
+        body = pass_.rewrite(root.body, EVERYWHERE)
+        return root if body is root.body else replace(root, body=body)
+    pass_.prepare(root.body)
+    pass_.backward(root.body)
+    pass_.defined |= {(p.name, 0) for p in root.params}
+    body_ = pass_.forward(root.body)
+    return replace(root, body=body_)
+
+
+@dataclass
+class _Guards:
+    ctx: Context
+    needs: dict[Key, _Need] = field(default_factory=dict)
+    count: dict[Key, int] = field(default_factory=dict)
+    values: dict[Key, tree.Expr] = field(default_factory=dict)
+    defined: set[Key] = field(default_factory=set)
+    live: region_facts.Liveness | None = None
+    #: Masks evaluated earlier than where they stood: the later assignment is dropped.
+    moved: set[Key] = field(default_factory=set)
+    out: list[tree.Stmt] = field(default_factory=list)
+    later: dict[Key, int] = field(default_factory=dict)
+    cache: dict[frozenset[frozenset[Literal]], tree.Name] = field(default_factory=dict)
+
+    # --- backward: who needs what -----------------------------------------------------------
+
+    def prepare(self, body: tree.Block) -> None:
+        self.live = region_facts.liveness(body)
+        for node in tree.walk(body):
+            if isinstance(node, tree.Assign):
+                for t in node.targets:
+                    for n in region_facts.target_names(t):
+                        self.count[region_facts.key(n)] = self.count.get(region_facts.key(n), 0) + 1
+                if len(node.targets) == 1 and isinstance(node.targets[0], tree.Name):
+                    self.values[region_facts.key(node.targets[0])] = node.value
+            elif isinstance(node, tree.AugAssign | tree.For | tree.Walrus | tree.AnnAssign):
+                for n in region_facts.target_names(node.target):
+                    self.count[region_facts.key(n)] = self.count.get(region_facts.key(n), 0) + 2
+        for key in region_facts.captured(body):
+            self.needs[key] = EVERYWHERE
+
+    @property
+    def shrinking(self) -> frozenset[Literal]:
+        return frozenset(Literal(k, held) for k, held in self.ctx.shrinking)
+
+    def backward(self, block: tree.Block) -> None:
+        for stmt in reversed(block):
+            self.stmt_needs(stmt)
+
+    def need_of(self, target: tree.Expr) -> _Need:
+        if isinstance(target, tree.Name):
+            return self.needs.get(region_facts.key(target), NOWHERE)
+        if isinstance(target, tree.Tuple | tree.List):
+            result = NOWHERE
+            for item in target.items:
+                result = result.join(self.need_of(item))
+            return result
+        if isinstance(target, tree.Starred):
+            return self.need_of(target.value)
+        return EVERYWHERE
+
+    def assign_need(self, stmt: tree.Assign) -> _Need:
+        need = NOWHERE
+        for t in stmt.targets:
+            need = need.join(self.need_of(t))
+        key = region_facts.key(stmt.targets[0]) if isinstance(stmt.targets[0], tree.Name) else None
+        if key in self.ctx.places and key is not None:
+            place: Demand = ALL
+            for mask in self.ctx.places[key]:
+                place = both(place, holds(mask))
+            # A test is a number for later tests and masks: its own demand is where the original evaluates it.
+            return _Need(self.stable(place), NEVER)
+        return need
+
+    def stable(self, demand: Demand) -> Demand:
+        return demand
+
+    def stmt_needs(self, stmt: tree.Stmt) -> None:
+        if isinstance(stmt, tree.Assign):
+            for t in stmt.targets:
+                for e in region_facts.target_reads(t):
+                    self.visit(e, EVERYWHERE)
+            if len(stmt.targets) == 1 and isinstance(stmt.targets[0], tree.Tuple) and isinstance(stmt.value, tree.Tuple):
+                if len(stmt.targets[0].items) == len(stmt.value.items):
+                    for t, v in zip(stmt.targets[0].items, stmt.value.items, strict=True):
+                        self.visit(v, self.need_of(t))
+                    return
+            self.visit(stmt.value, self.assign_need(stmt))
+        elif isinstance(stmt, tree.AugAssign):
+            need = self.need_of(stmt.target)
+            for e in region_facts.target_reads(stmt.target):
+                self.visit(e, EVERYWHERE)
+            self.visit(stmt.value, need)
+        elif isinstance(stmt, tree.If):
+            self.backward(stmt.orelse)
+            self.backward(stmt.body)
+            self.visit(stmt.test, EVERYWHERE.tested)
+        elif isinstance(stmt, tree.For | tree.While):
+            self.loop_needs(stmt)
+        elif isinstance(stmt, tree.With):
+            self.backward(stmt.body)
+            for item in stmt.items:
+                self.visit(item.context, EVERYWHERE)
+        elif isinstance(stmt, tree.FunctionDef):
+            for key in region_facts.reads(stmt):
+                self.add(key, EVERYWHERE)
+        else:
+            for child in tree.children(stmt):
+                if isinstance(child, tree.Expr):
+                    self.visit(child, EVERYWHERE)
+            for block in region_facts.blocks(stmt):
+                self.backward(block)
+
+    def loop_needs(self, stmt: tree.For | tree.While) -> None:
+        assert self.live is not None
+        inside = frozenset(k for s in stmt.body for k in region_facts.writes(s))
+        self.backward(stmt.orelse)
+        for _ in range(2):
+            self.backward(stmt.body)
+            for key in self.live.head[stmt]:
+                old = self.needs.get(key)
+                if old is not None:
+                    # The masks of one step say nothing of the step before.
+                    value = without(old.value, inside, self.shrinking)
+                    self.needs[key] = _Need(value, without(old.gradient, inside, self.shrinking))
+        if isinstance(stmt, tree.For):
+            need = self.need_of(stmt.target)
+            value = without(need.value, inside, self.shrinking)
+            self.visit(stmt.iter, _Need(value, without(need.gradient, inside, self.shrinking)))
+        else:
+            self.visit(stmt.test, EVERYWHERE.tested)
+
+    def add(self, key: Key, need: _Need) -> None:
+        old = self.needs.get(key)
+        self.needs[key] = need if old is None else old.join(need)
+
+    def visit(self, node: tree.Node, need: _Need) -> None:
+        if isinstance(node, tree.Name):
+            self.add(region_facts.key(node), need)
+            return
+        for child, inner in self.parts(node, need):
+            self.visit(child, inner)
+
+    def parts(self, node: tree.Node, need: _Need) -> Iterable[tuple[tree.Node, _Need]]:
+        """The node's children, each with what is needed of it."""
+        if isinstance(node, tree.Select):
+            yield node.mask, need.tested
+            yield node.chosen, need.where(node.mask, True)
+            yield node.other, need.where(node.mask, False)
+        elif isinstance(node, tree.Compare) or (isinstance(node, tree.Unary) and node.op in ("~", "not")):
+            for child in tree.children(node):
+                yield child, need.tested
+        elif isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach":
+            yield node.func.value, need.tested
+        elif isinstance(node, tree.Lambda):
+            yield node.body, EVERYWHERE
+        else:
+            for child in tree.children(node):
+                yield child, need
+
+    # --- forward: guard the operands --------------------------------------------------------
+
+    def forward(self, block: tree.Block) -> tree.Block:
+        saved_out, self.out = self.out, []
+        saved_later = self.later
+        self.later = {
+            region_facts.key(s.targets[0]): k
+            for k, s in enumerate(block)
+            if isinstance(s, tree.Assign) and len(s.targets) == 1 and isinstance(s.targets[0], tree.Name)
+        }
+        for k, stmt in enumerate(block):
+            self.position = k
+            self.block_stmts = block
+            self.forward_stmt(stmt)
+            self.position, self.block_stmts = k, block
+        made, self.out = tuple(self.out), saved_out
+        self.later = saved_later
+        return made
+
+    position: int = 0
+    block_stmts: tree.Block = ()
+
+    def forward_stmt(self, stmt: tree.Stmt) -> None:
+        if isinstance(stmt, tree.Assign):
+            self.forward_assign(stmt)
+        elif isinstance(stmt, tree.AugAssign):
+            value = self.rewrite(stmt.value, self.need_of(stmt.target))
+            target = stmt.target if isinstance(stmt.target, tree.Name) else self._inside(stmt.target)
+            self.out.append(stmt if value is stmt.value and target is stmt.target else replace(stmt, value=value, target=target))
+        elif isinstance(stmt, tree.If | tree.For | tree.While | tree.With):
+            self.forward_compound(stmt)
+        elif isinstance(stmt, tree.FunctionDef):
+            inner = guard(self.ctx, stmt)
+            assert isinstance(inner, tree.FunctionDef)
+            self.out.append(inner)
+            self.defined.add((stmt.name, 0))
+        else:
+            self.out.append(tree.map_children(stmt, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c))
+        self.defined |= region_facts.writes(stmt) if not region_facts.blocks(stmt) else set()
+
+    def _inside(self, target: tree.Expr) -> tree.Expr:
+        return tree.map_children(target, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c)
+
+    def forward_assign(self, stmt: tree.Assign) -> None:
+        if isinstance(stmt.targets[0], tree.Name) and region_facts.key(stmt.targets[0]) in self.moved:
+            if stmt.carries and self.out:
+                last = self.out[-1]
+                self.out[-1] = replace(last, carries=(*last.carries, *stmt.carries))
+            return
+        need = self.assign_need(stmt)
+        first = stmt.targets[0]
+        if isinstance(first, tree.Tuple) and isinstance(stmt.value, tree.Tuple) and len(first.items) == len(stmt.value.items):
+            items = tuple(self.rewrite(v, self.need_of(t)) for t, v in zip(first.items, stmt.value.items, strict=True))
+            same = all(a is b for a, b in zip(items, stmt.value.items, strict=True))
+            value: tree.Expr = stmt.value if same else replace(stmt.value, items=items)
+        else:
+            value = self.rewrite(stmt.value, need)
+        targets = tuple(t if isinstance(t, tree.Name | tree.Tuple) else self._inside(t) for t in stmt.targets)
+        changed = value is not stmt.value or any(a is not b for a, b in zip(targets, stmt.targets, strict=True))
+        self.out.append(replace(stmt, value=value, targets=targets) if changed else stmt)
+        for t in stmt.targets:
+            for n in region_facts.target_names(t):
+                self.forget(region_facts.key(n))
+
+    def forget(self, key: Key) -> None:
+        """A mask variable that is written again makes the masks that were built of it stale."""
+        if self.count.get(key, 0) > 1:
+            self.cache = {k: v for k, v in self.cache.items() if not any(x.atom == key for c in k for x in c)}
+
+    def forward_compound(self, stmt: tree.If | tree.For | tree.While | tree.With) -> None:
+        if isinstance(stmt, tree.If):
+            test = self.rewrite(stmt.test, EVERYWHERE.tested)
+            before, cache = set(self.defined), dict(self.cache)
+            body = self.forward(stmt.body)
+            after_body, self.defined = self.defined, set(before)
+            self.cache = dict(cache)
+            orelse = self.forward(stmt.orelse)
+            self.defined = before | (after_body & self.defined) | self._settled(stmt)
+            self.cache = cache
+            self.out.append(replace(stmt, test=test, body=body, orelse=orelse))
+        elif isinstance(stmt, tree.For | tree.While):
+            before, cache = set(self.defined), self.cache
+            self.cache = {}
+            if isinstance(stmt, tree.For):
+                self.defined |= frozenset(map(region_facts.key, region_facts.target_names(stmt.target)))
+            body = self.forward(stmt.body)
+            self.defined = before
+            orelse = self.forward(stmt.orelse)
+            self.cache = {k: v for k, v in cache.items() if not any(self.count.get(x.atom, 0) > 1 for c in k for x in c if isinstance(x.atom, tuple))}
+            self.defined |= region_facts.writes(stmt)
+            self.out.append(replace(stmt, body=body, orelse=orelse))
+        else:
+            self.out.append(replace(stmt, body=self.forward(stmt.body)))
+
+    def _settled(self, stmt: tree.If) -> set[Key]:
+        return {k for k in region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse)}
+
+    def rewrite(self, node: tree.Expr, need: _Need) -> tree.Expr:
+        if isinstance(node, tree.Name | tree.Constant | tree.TorchName):
+            return node
+        needs = {id(child): inner for child, inner in self.parts(node, need)}
+        new = tree.map_children(node, lambda c: self._rewrite_part(c, needs.get(id(c), need)))
+        if new is not node:
+            kind = self.ctx.kind(node)
+            if not isinstance(kind, Bottom):
+                self.ctx.made_kinds[new] = kind
+        return self.guarded(new, node, need)
+
+    def _rewrite_part(self, node: tree.Node, need: _Need) -> tree.Node:
+        if isinstance(node, tree.Expr):
+            return self.rewrite(node, need)
+        return tree.map_children(node, lambda c: self._rewrite_part(c, need))
+
+    def guarded(self, new: tree.Expr, old: tree.Expr, need: _Need) -> tree.Expr:
+        if isinstance(new, tree.Binary) and isinstance(old, tree.Binary):
+            return self.guarded_operator(new, old, need)
+        if isinstance(new, tree.Call) and isinstance(old, tree.Call):
+            return self.guarded_call(new, old, need)
+        if isinstance(new, tree.Subscript) and isinstance(old, tree.Subscript):
+            return self.guarded_index(new, old, need)
+        return new
+
+    def guarded_operator(self, new: tree.Binary, old: tree.Binary, need: _Need) -> tree.Expr:
+        left, right = self.ctx.kind(old.left), self.ctx.kind(old.right)
+        if not (_is_tensor(left) or _is_tensor(right)):
+            return new
+        if new.op == "/":
+            if not _is_tensor(right) or positive(old.right):
+                return new
+            return self.with_operand(new, "right", old.right, table.DIVISION.operands[0], need.gradient)
+        if new.op in ("//", "%"):
+            if not _is_tensor(right):
+                return new
+            return self.with_operand(new, "right", old.right, table.INTEGER_DIVISION.operands[0], need.value)
+        if new.op == "**":
+            exponent = _literal(old.right)
+            row = table.power(exponent)
+            if row.speculation != "partial" or not _is_tensor(left) or positive(old.left):
+                return new
+            return self.with_operand(new, "left", old.left, row.operands[0], need.gradient)
+        return new
+
+    def with_operand(self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, demand: Demand) -> tree.Expr:
+        inner = getattr(new, side)
+        safe = self.safe(inner, operand, row, demand)
+        return new if safe is inner else replace(new, **{side: safe})
+
+    def guarded_call(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
+        func = self.ctx.facts.kind(old.func)
+        name, base = "", None
+        if isinstance(old.func, tree.TorchName):
+            name = old.func.name
+        elif isinstance(func, Static) and func.what == "torch":
+            name = str(func.value).rsplit(".", 1)[-1]
+        elif isinstance(old.func, tree.Attribute) and isinstance(new.func, tree.Attribute):
+            on = self.ctx.kind(old.func.value)
+            if isinstance(on, Tensor | Number) or (isinstance(func, Static) and func.what == "method"):
+                name, base = old.func.attr, old.func.value
+        if name:
+            return self.guarded_library(new, old, name, base, need)
+        callees = self.ctx.facts.callees.get(old, frozenset())
+        if callees and not any(risky(c, self.ctx) for c in callees):
+            return new
+        if isinstance(func, Static) and not callees:
+            return new
+        if isinstance(func, Function | Unknown | Static) or callees:
+            return self.guarded_unknown(new, old, need)
+        return new
+
+    def guarded_library(self, new: tree.Call, old: tree.Call, name: str, base: tree.Expr | None, need: _Need) -> tree.Expr:
+        row = table.lookup(name.rstrip("_") if name.endswith("_") and base is not None else name)
+        if name == "pow":
+            exponent = old.args[-1].value if old.args else None
+            row = table.power(_literal(exponent) if exponent is not None else None)
+        if row is None or row.speculation not in ("partial", "faulting"):
+            return new
+        demand = need.gradient if row.speculation == "partial" else need.value
+        for operand in row.operands:
+            new = self.guard_argument(new, old, base, operand, demand)
+        return new
+
+    def guard_argument(self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, demand: Demand) -> tree.Call:
+        if base is not None and row.position == 0:
+            assert isinstance(new.func, tree.Attribute)
+            if positive(base):
+                return new
+            safe = self.safe(new.func.value, base, row, demand)
+            return new if safe is new.func.value else replace(new, func=replace(new.func, value=safe))
+        index = row.position - (base is not None)
+        for k, arg in enumerate(old.args):
+            if (arg.keyword is None and k == index) or (arg.keyword is not None and arg.keyword == row.keyword):
+                if arg.star or not _is_tensor(self.ctx.kind(arg.value)) or positive(arg.value):
+                    return new
+                inner = new.args[k].value
+                safe = self.safe(inner, arg.value, row, demand)
+                if safe is inner:
+                    return new
+                args = tuple(replace(a, value=safe) if j == k else a for j, a in enumerate(new.args))
+                return replace(new, args=args)
+        return new
+
+    def guarded_unknown(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
+        """A function whose operations are not looked into: its gradient is cut off, and its result, where nobody uses it."""
+        mask = self.mask(need.gradient, old)
+        if mask is None:
+            return new
+        args = list(new.args)
+        for k, arg in enumerate(old.args):
+            kind = self.ctx.kind(arg.value)
+            if arg.star or not isinstance(kind, Tensor) or not depends(kind) or kind.dtype in ("bool", "int64"):
+                continue
+            inner = args[k].value
+            args[k] = replace(args[k], value=self.select(mask, inner, method_call(inner, "detach")))
+        if all(a is b for a, b in zip(args, new.args, strict=True)):
+            return new
+        called = replace(new, args=tuple(args))
+        result = self.ctx.kind(old)
+        if isinstance(result, Tensor) and result.dtype != "bool":
+            return self.select(mask, called, tree.Constant(0))
+        return called
+
+    def guarded_index(self, new: tree.Subscript, old: tree.Subscript, need: _Need) -> tree.Expr:
+        if not isinstance(self.ctx.kind(old.value), Tensor | Bottom):
+            return new
+        items = list(new.items)
+        for k, item in enumerate(old.items):
+            kind = self.ctx.kind(item)
+            number = isinstance(kind, Number) and kind.what == "int"
+            if number or (isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool" and not isinstance(item, tree.Slice)):
+                items[k] = self.safe(items[k], item, table.INDEXING.operands[0], need.value)
+        return new if all(a is b for a, b in zip(items, new.items, strict=True)) else replace(new, items=tuple(items))
+
+    # --- masks ------------------------------------------------------------------------------
+
+    def safe(self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, demand: Demand) -> tree.Expr:
+        """The operand where the result is demanded, a safe value elsewhere."""
+        mask = self.mask(demand, operand)
+        if mask is None:
+            return inner
+        return self.select(mask, inner, self.safe_value(inner, row))
+
+    def safe_value(self, inner: tree.Expr, row: table.Guarded) -> tree.Expr:
+        if isinstance(row.safe, int | float):
+            return tree.Constant(row.safe)
+        size = tree.Subscript(tree.Attribute(inner, "shape"), (tree.Constant(-1),))
+        like = (tree.Argument(tree.Attribute(inner, "dtype"), "dtype"), tree.Argument(tree.Attribute(inner, "device"), "device"))
+        if row.safe == "eye":
+            return tree.Call(tree.TorchName("eye"), (tree.Argument(size), *like))
+        if row.safe == "diagonal":
+            count = tree.Binary("+", size, tree.Constant(1))
+            entries = tree.Call(tree.TorchName("arange"), (tree.Argument(tree.Constant(1)), tree.Argument(count), *like))
+            return tree.Call(tree.TorchName("diag"), (tree.Argument(entries),))
+        number = method_call(inner, "numel")
+        entries = tree.Call(tree.TorchName("arange"), (tree.Argument(number), *like))
+        return method_call(entries, "reshape", tree.Attribute(inner, "shape"))
+
+    def select(self, mask: tree.Expr, inner: tree.Expr, safe: tree.Expr) -> tree.Expr:
+        made = tree.Select(mask, inner, safe)
+        kind = self.ctx.kind(inner)
+        if not isinstance(kind, Bottom):
+            self.ctx.made_kinds[made] = kind
+        return made
+
+    def mask(self, demand: Demand, operand: tree.Expr) -> tree.Expr | None:
+        """The demand as a mask that can be evaluated here; None where everything may be demanded (or nothing is)."""
+        if not demand or ALL == demand:
+            return None
+        usable: set[frozenset[Literal]] = set()
+        for condition in demand:
+            kept = frozenset(x for x in condition if self.available(x))
+            missing = condition - kept
+            if missing and not self.separates(kept, operand):
+                kept |= self.second_evaluations(missing, operand)
+            usable.add(kept)
+        if frozenset() in usable:
+            return None
+        whole: Demand = NEVER
+        for c in usable:
+            whole = either(whole, frozenset([c]))
+        if ALL == whole:
+            return None
+        return self.build(whole)
+
+    def available(self, literal: Literal) -> bool:
+        if isinstance(literal.atom, tree.Expr):
+            return True
+        if literal.atom not in self.defined:
+            return False
+        if self.count.get(literal.atom, 0) <= 1:
+            return True
+        return (literal.atom, literal.held) in self.ctx.shrinking
+
+    def separates(self, kept: frozenset[Literal], operand: tree.Expr) -> bool:
+        """Whether one of the masks at hand tests what the operand is made of, and so may know where it is harmless."""
+        near = self.near(operand)
+        for literal in kept:
+            test = self.values.get(literal.atom) if isinstance(literal.atom, tuple) else literal.atom
+            if test is not None and self.near(test) & near:
+                return True
+        return False
+
+    def near(self, node: tree.Expr, depth: int = 3) -> frozenset[Key]:
+        """The variables that an expression is made of, looked up through a few definitions."""
+        found = set(region_facts.reads(node))
+        frontier = set(found)
+        for _ in range(depth):
+            frontier = {r for k in frontier if k in self.values and self.count.get(k, 0) == 1 for r in region_facts.reads(self.values[k])}
+            found |= frontier
+        return frozenset(found)
+
+    def second_evaluations(self, missing: frozenset[Literal], operand: tree.Expr) -> frozenset[Literal]:
+        """Tests that stand further down, and hang on this very result, evaluated here on detached operands."""
+        made: set[Literal] = set()
+        near = self.near(operand)
+        for literal in sorted(missing, key=str):
+            if not isinstance(literal.atom, tuple) or literal.atom not in self.later or self.count.get(literal.atom, 0) != 1:
+                continue
+            test = self.expand(self.values[literal.atom])
+            if test is None or not self.near(test) & near:
+                continue
+            name = tree.Name(*literal.atom)
+            self.out.append(tree.Assign((name,), test))
+            self.defined.add(literal.atom)
+            self.moved.add(literal.atom)
+            made.add(literal)
+        return frozenset(made)
+
+    def expand(self, node: tree.Expr) -> tree.Expr | None:
+        """The expression over what is defined here already, outside autograd; None where it cannot be."""
+        size = 0
+        possible = True
+
+        def visit(n: tree.Node) -> tree.Node:
+            nonlocal size, possible
+            size += 1
+            if size > MAX_SECOND_EVALUATION:
+                possible = False
+                return n
+            if isinstance(n, tree.Name):
+                key = region_facts.key(n)
+                if key in self.defined or key not in self.count:
+                    kind = self.ctx.kind(n)
+                    floating = isinstance(kind, Tensor) and depends(kind) and kind.dtype not in ("bool", "int64")
+                    return method_call(n, "detach") if floating else n
+                if self.count.get(key) == 1 and key in self.values and key in self.later:
+                    return visit(self.values[key])
+                possible = False
+                return n
+            if isinstance(n, tree.Lambda | tree.Comprehension | tree.Walrus | tree.Conditional):
+                possible = False
+                return n
+            if isinstance(n, tree.Attribute) and isinstance(n.value, tree.Name) and n.attr in ("dtype", "device", "shape"):
+                return n
+            return tree.map_children(n, visit)
+
+        made = visit(node)
+        return made if possible and isinstance(made, tree.Expr) else None
+
+    def build(self, demand: Demand) -> tree.Expr:
+        cached = self.cache.get(demand)
+        if cached is not None:
+            return cached
+        whole: tree.Expr | None = None
+        for condition in sorted(demand, key=lambda c: sorted(map(str, c))):
+            part: tree.Expr | None = None
+            for literal in sorted(condition, key=_order):
+                atom = tree.Name(*literal.atom) if isinstance(literal.atom, tuple) else literal.atom
+                one: tree.Expr = atom if literal.held else tree.Unary("~", atom)
+                part = one if part is None else tree.Binary("&", part, one)
+            assert part is not None
+            whole = part if whole is None else tree.Binary("|", whole, part)
+        assert whole is not None
+        simple = whole.operand if isinstance(whole, tree.Unary) else whole
+        if isinstance(simple, tree.Name) or not all(isinstance(x.atom, tuple) for c in demand for x in c):
+            return whole
+        made = self.ctx.temporary("mask", Tensor(True, "bool", ()))
+        self.out.append(tree.Assign((made,), whole))
+        self.defined.add(region_facts.key(made))
+        self.cache[demand] = made
+        return made
+
+
+def _order(literal: Literal) -> tuple[int, str]:
+    return (literal.atom[1], literal.atom[0]) if isinstance(literal.atom, tuple) else (10**9, "")
+
+
+def _is_tensor(kind: object) -> bool:
+    if isinstance(kind, Tensor | Number):
+        return True
+    return isinstance(kind, Unknown) and kind.batched
+
+
+def _literal(node: tree.Expr) -> object:
+    if isinstance(node, tree.Constant):
+        return node.value
+    if isinstance(node, tree.Unary) and node.op == "-" and isinstance(node.operand, tree.Constant) and isinstance(node.operand.value, int | float):
+        return -node.operand.value
+    return None
+
+
+def positive(node: tree.Expr) -> bool:
+    """Whether the expression is evidently above zero, and bounded away from it, at every finite operand."""
+    if isinstance(node, tree.Constant):
+        return isinstance(node.value, int | float) and node.value > 0
+    if isinstance(node, tree.Binary) and node.op == "+":
+        return (positive(node.left) and _not_negative(node.right)) or (positive(node.right) and _not_negative(node.left))
+    if isinstance(node, tree.Binary) and node.op == "*":
+        return positive(node.left) and positive(node.right)
+    if isinstance(node, tree.Call):
+        return any(a.keyword == "min" and positive(a.value) for a in node.args) and _called(node) in ("clamp", "clip", "clamp_min")
+    return False
+
+
+def _not_negative(node: tree.Expr) -> bool:
+    if positive(node):
+        return True
+    if isinstance(node, tree.Binary) and node.op == "*":
+        a, b = node.left, node.right
+        same = isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
+        return same or (_not_negative(a) and _not_negative(b))
+    if isinstance(node, tree.Binary) and node.op == "**":
+        exponent = _literal(node.right)
+        return isinstance(exponent, int) and exponent > 0 and exponent % 2 == 0
+    if isinstance(node, tree.Binary) and node.op == "+":
+        return _not_negative(node.left) and _not_negative(node.right)
+    return isinstance(node, tree.Call) and _called(node) in ("abs", "square")
+
+
+def _called(node: tree.Call) -> str:
+    return node.func.attr if isinstance(node.func, tree.Attribute) else node.func.id if isinstance(node.func, tree.Name) else getattr(node.func, "name", "")
+
+
+def risky(callee: Callee, ctx: Context, seen: frozenset[Callee] = frozenset()) -> bool:
+    """Whether a function of the program runs a partial or faulting operation."""
+    if callee in seen:
+        return False
+    for node in tree.walk(callee.node.body):
+        if isinstance(node, tree.Binary):
+            if node.op in ("/", "//", "%") and _is_tensor(ctx.facts.kind(node.right)) and not positive(node.right):
+                return True
+            if node.op == "**" and table.power(_literal(node.right)).speculation == "partial" and _is_tensor(ctx.facts.kind(node.left)):
+                return True
+        elif isinstance(node, tree.Call):
+            func = ctx.facts.kind(node.func)
+            name = str(func.value).rsplit(".", 1)[-1] if isinstance(func, Static) and func.what == "torch" else _called(node)
+            row = table.lookup(name)
+            if isinstance(func, Static) and func.what in ("torch", "method") and row is not None and row.speculation in ("partial", "faulting"):
+                return True
+            inner = ctx.facts.callees.get(node, frozenset())
+            if any(risky(c, ctx, seen | {callee}) for c in inner):
+                return True
+            if isinstance(func, Unknown) and any(ctx.depends(a.value) for a in node.args):
+                return True
+    return False
+
+
+__all__ = ["guard", "hints", "is_floating", "positive", "risky"]
