@@ -197,6 +197,8 @@ class Program:
     def imported(self, dotted: str, module: Module) -> Kind:
         if dotted.split(".")[0] in ("torch", "functorch"):
             return Static("torch", dotted)
+        if dotted.startswith("if2where."):
+            return Static("if2where", dotted)
         if dotted.split(".")[0] == "math":
             return Static("math", dotted)
         if dotted.split(".")[0] in ("numpy", "np", "scipy"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from if2where.kinds import returns
+from if2where.kinds import dtypes, returns
 from if2where.kinds.lattice import (
     BOTTOM,
     DEFAULT_FLOAT,
@@ -236,7 +236,7 @@ def attribute(base: Kind, attr: str, program: Any, module: Any) -> Kind:
     if isinstance(base, Static):
         if base.what == "program":
             return program.member(base.value, attr)  # type: ignore[no-any-return]
-        if base.what in ("torch", "math", "numpy", "module", "builtin"):
+        if base.what in ("torch", "math", "numpy", "module", "builtin", "if2where"):
             return _library_member(base, attr)
         if base.what in ("", "shape", "str"):
             return Static("method", (base, attr))
@@ -310,6 +310,9 @@ def library_call(func: Kind, positional: list[Kind], keywords: dict[str, Kind], 
             return _torch(str(func.value), positional, keywords, apply)
         if func.what == "method" and isinstance(func.value, tuple):
             return _method(func.value[0], func.value[1], positional, keywords)
+        if func.what == "if2where":
+            # any_active gives a plain bool for the whole batch.
+            return Static("bool") if str(func.value).endswith("any_active") else Unknown(data)
         if func.what == "numpy":
             return Unknown(False)
         if func.what == "dtype":
@@ -431,7 +434,7 @@ def _dtype(found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Ki
         return given.value if isinstance(given.value, str) else None
     if given is not None and not (isinstance(given, Static) and given.what == "none"):
         return None
-    if found.dtype not in ("", "same", "float", "first", "argument"):
+    if found.dtype not in ("", "same", "float", "first", "argument", "sum"):
         return found.dtype
     if not tensors:
         return None
@@ -442,13 +445,17 @@ def _dtype(found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Ki
     for n in arguments:
         if isinstance(n, Static | Number) and n.what in _NUMBERS and found.shape == "same":
             promoted = promote_number(promoted, n.what)
+    if found.dtype == "sum":
+        ints = promoted is not None and not promoted.startswith("@") and dtypes.category(promoted) in ("bool", "int")
+        return "int64" if ints else promoted if is_floating(promoted) else None
     if found.dtype == "float":
         return to_float(promoted)
     if found.dtype == "same":
         return promoted
     if found.dtype in ("first", "argument"):
         return first
-    return None
+    cast = next((k.value for k in arguments if isinstance(k, Static) and k.what == "dtype" and isinstance(k.value, str)), None)
+    return cast
 
 
 def _shape(found: returns.Returns, name: str, positional: list[Kind], keywords: dict[str, Kind], tensors: list[Tensor]) -> Shape | None:

@@ -101,6 +101,7 @@ class _Interpreter:
         self.env_before: dict[tree.Stmt, dict[str, Kind]] = {}
         self.readers: dict[Any, set[Callee]] = {}
         self.dirty: dict[Callee, None] = {}
+        self.liveness: dict[Callee, facts.Liveness] = {}
 
     def run(self, entries: dict[Callee, dict[str, Kind]]) -> Facts:
         for callee, params in entries.items():
@@ -123,6 +124,12 @@ class _Interpreter:
             self.env_before,
             self.callers,
         )
+
+    def live(self, callee: Callee) -> facts.Liveness:
+        if callee not in self.liveness:
+            body = callee.node.body
+            self.liveness[callee] = facts.liveness(body if isinstance(body, tuple) else ())
+        return self.liveness[callee]
 
     def push(self, callee: Callee, arguments: dict[str, Kind]) -> None:
         """Join the arguments into what the function's parameters may be; look at it (again) where that is news."""
@@ -344,6 +351,7 @@ class _Frame:
 
     def loop(self, stmt: tree.For | tree.While, env: Env, enter: Any, can_end: bool) -> Env | None:
         head: Env = dict(env)
+        read_after = {n for n, _ in self.i.live(self.callee).after.get(stmt, ())} & {n for n, _ in facts.writes(stmt.body)}
         for round_ in range(MAX_ROUNDS):
             loop = _Loop(self.control)
             start = dict(head)
@@ -357,6 +365,9 @@ class _Frame:
             new = head
             if back:
                 new = self.merge(head, self.merge_all(back, ("continue", stmt), loop.data_continue) or head, ("loop", stmt), False)
+            if loop.data_exit:
+                # Samples leave with different values of what is read later: it differs from the first step on.
+                new = {n: replace(v, kind=taint(v.kind)) if n in read_after else v for n, v in new.items()}
             if round_ > 6:
                 new = {n: v if n in head and head[n].kind == v.kind else replace(v, kind=Unknown(True)) for n, v in new.items()}
             if all(n in head and head[n].kind == v.kind for n, v in new.items()):

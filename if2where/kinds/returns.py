@@ -15,7 +15,7 @@ class Returns:
 
     ``what``: "tensor", "tensors" (a tuple of ``count``), "metadata" (static), "number" (a Python number
     computed from values), "python" (another Python value of them), "none", "constructor".
-    ``dtype``: "same" as the promoted operands, "float" (as same, ints to the default float), "bool",
+    ``dtype``: "same" as the promoted operands, "sum" (as same, but ints and bools to int64), "float" (as same, ints to the default float), "bool",
     "int64", "first" (the first operand's), or for numbers "bool", "int", "float", "" (the operand's).
     ``shape``: "same" (broadcast), "scalar", "reduce", "first", "stack", "matmul", "reshape",
     "unsqueeze", "transpose", "literal" or "" where not known.
@@ -40,7 +40,7 @@ _TENSORS: dict[str, Returns] = {
         "abs absolute add sub subtract mul multiply neg negative positive square maximum minimum fmax fmin clamp clip "
         "clamp_min clamp_max relu relu6 leaky_relu elu selu celu gelu silu mish hardtanh hardswish hardsigmoid softshrink "
         "hardshrink tanhshrink threshold rsub remainder fmod floor_divide pow float_power sign sgn floor ceil round trunc fix frac "
-        "where lerp addcmul addcdiv copysign nan_to_num heaviside cumsum cumprod bitwise_and bitwise_or bitwise_xor "
+        "where lerp addcmul addcdiv copysign nan_to_num heaviside bitwise_and bitwise_or bitwise_xor "
         "bitwise_not bitwise_left_shift bitwise_right_shift gcd lcm prelu dropout alpha_dropout diff masked_fill "
         "nextafter ldexp softplus rrelu glu conj_physical logical_shift",
         Returns("tensor", "same", "same"),
@@ -60,7 +60,9 @@ _TENSORS: dict[str, Returns] = {
         Returns("tensor", "bool", "same"),
     ),
     # Reductions.
-    **_group("sum prod amax amin nansum logsumexp", Returns("tensor", "same", "reduce")),
+    **_group("amax amin logsumexp", Returns("tensor", "same", "reduce")),
+    **_group("sum prod nansum", Returns("tensor", "sum", "reduce")),
+    **_group("cumsum cumprod", Returns("tensor", "sum", "first")),
     **_group("mean nanmean std var norm vector_norm", Returns("tensor", "float", "reduce")),
     **_group("any all", Returns("tensor", "bool", "reduce")),
     **_group("argmax argmin count_nonzero", Returns("tensor", "int64", "reduce")),

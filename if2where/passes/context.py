@@ -110,7 +110,7 @@ def is_number(kind: Kind) -> bool:
 
 def is_bool(kind: Kind) -> bool:
     """Whether a value of the kind is, after conversion, a bool tensor for certain."""
-    return (isinstance(kind, Tensor) and kind.dtype == "bool" and not kind.optional) or getattr(kind, "what", "") == "bool"
+    return (isinstance(kind, Tensor) and kind.dtype == "bool") or getattr(kind, "what", "") == "bool"
 
 
 __all__ = ["Context", "Finding", "Settings", "is_bool", "is_floating", "is_number", "method_call", "torch_call"]

@@ -127,6 +127,7 @@ class ControlPass:
 
     def run(self) -> tree.FunctionDef | tree.Lambda:
         node = self.ctx.callee.node
+        self.refuse_whole()
         if isinstance(node, tree.Lambda):
             body = self.expressions.value(node.body, False)
             return node if body is node.body else replace(node, body=body)
@@ -135,6 +136,21 @@ class ControlPass:
             if self.pending:
                 self.ctx.refuse("falls-off-the-end", self._first_return() or node)
         return replace(node, body=tuple(self.out))
+
+    def refuse_whole(self) -> None:
+        """What stands against converting any branch of the function, where it has one to convert."""
+        suspects: list[tuple[str, tree.Node, str]] = []
+        data = False
+        for n in _own_nodes(self.body):
+            if isinstance(n, tree.OpaqueExpr) and n.what in ("yield", "await"):
+                suspects.append(("generator", n, n.what))
+            elif isinstance(n, tree.Call) and isinstance(n.func, tree.Name) and n.func.id in ("locals", "eval", "exec", "vars"):
+                suspects.append(("introspection", n, f"{n.func.id}()"))
+            elif isinstance(n, tree.If | tree.While | tree.Conditional):
+                data = data or self.ctx.depends(n.test)
+        if data:
+            for name, at, detail in suspects:
+                self.ctx.refuse(name, at, detail)
 
     def _first_return(self) -> tree.Stmt | None:
         return next((s for s in tree.walk(self.body) if isinstance(s, tree.Return) and s.value is not None), None)
@@ -152,6 +168,10 @@ class ControlPass:
                 return self.leave(outcome, stmt)
             if not self.masked and not self.in_flagged_loop():
                 self.pending.append(outcome)
+                falls = condition(outcome, lambda leaf: leaf.what == "fall")
+                assert not isinstance(falls, bool)
+                if rest:
+                    self.place = (*self.place, self.atom_mask(falls, "going"))
                 return self.block(rest)
             return self.rest_under_mask(outcome, rest, stmt)
         return FALL
@@ -286,7 +306,7 @@ class ControlPass:
         if isinstance(stmt, tree.With):
             return self.with_block(stmt)
         if isinstance(stmt, tree.Raise):
-            if self.masked:
+            if self.place:
                 self.refuse_raise(stmt)
             else:
                 self.emit(self.rebuild(stmt))
@@ -538,7 +558,9 @@ class ControlPass:
         for arm in (stmt.body, stmt.orelse):
             self.out, self.names = [], dict(saved_names)
             pending, self.pending = self.pending, list(self.pending)
+            place = self.place
             outcome = self.block(arm)
+            self.place = place
             partial = self.pending[len(pending) :]
             for p in reversed(partial):
                 outcome = fill(p, outcome)
@@ -744,10 +766,12 @@ class ControlPass:
             pinned = self.pins[name]
             key = region_facts.key(pinned)
             current = self.names.get(name)
-            if current is not None and isinstance(inside, Number) and isinstance(self.ctx.version_kinds.get(key, BOTTOM), Static):
+            becomes = isinstance(inside, Number) or (isinstance(inside, Tensor) and inside.optional and inside.dtype == "bool")
+            if current is not None and becomes and is_number(self.ctx.version_kinds.get(key, BOTTOM)):
                 before = self.ctx.version_kinds[key]
                 assert isinstance(before, Static)
-                value = self.number_tensor(current, replace(before, what=inside.what), name)
+                what = inside.what if isinstance(inside, Number) else "bool"
+                value = self.number_tensor(current, replace(before, what=what), name)
                 made = self.ctx.version(name, inside)
                 if self.masked:
                     self.ctx.local.add(region_facts.key(made))
@@ -1011,20 +1035,70 @@ class ControlPass:
             mask = conjoin(mask, p)
         return None if isinstance(mask, bool) else mask
 
-    def check_effects(self, node: tree.Expr) -> None:
+    def guarded_store(self, target: tree.Expr) -> bool:
+        """Whether a store there must be masked: some samples do not come here, and could see it."""
         if self.masked:
+            return True
+        if not self.place:
+            return False
+        root = target
+        while isinstance(root, tree.Subscript | tree.Attribute):
+            root = root.value
+        if not isinstance(root, tree.Name) or not self.privacy.is_private(root.id):
+            return True
+        current = self.names.get(root.id)
+        return any(current is not None and region_facts.key(current) in _returned(p) for p in self.pending)
+
+    def check_effects(self, node: tree.Expr) -> None:
+        if self.place:
             self.effects.check(self.ctx, node, self.loops[-1].stmt if self.loops else None)
 
     def assign(self, stmt: tree.Assign) -> None:
         self.check_effects(stmt.value)
-        masked_store = self.masked and any(not _plain_target(t) for t in stmt.targets)
+        masked_store = any(not _plain_target(t) and self.guarded_store(t) for t in stmt.targets)
         if masked_store or any(stores.is_mask_store(t, self.ctx) for t in stmt.targets):
             stores.store(self, stmt)
             return
+        if self.split_tuple(stmt):
+            return
         value = stores.buffer(self, stmt) or self.expressions.value(stmt.value)
+        value = self.settled_number(stmt, value)
         targets = tuple(self.bind_target(t, stmt) for t in stmt.targets)
         self.note_kinds(stmt.targets, value)
         self.emit(replace(stmt, targets=targets, value=value))
+
+    def split_tuple(self, stmt: tree.Assign) -> bool:
+        """Under a mask ``a, b = x, y`` is two assignments, so that each may go where its merge is."""
+        target, value = stmt.targets[0], stmt.value
+        if not self.masked or len(stmt.targets) != 1 or not isinstance(target, tree.Tuple) or not isinstance(value, tree.Tuple):
+            return False
+        if len(target.items) != len(value.items) or not all(isinstance(t, tree.Name) and t.id not in self.pins for t in target.items):
+            return False
+        if any(isinstance(v, tree.Starred) for v in value.items):
+            return False
+        values = [self.expressions.value(v) for v in value.items]
+        for k, (t, v, old) in enumerate(zip(target.items, values, value.items, strict=True)):
+            assert isinstance(t, tree.Name)
+            kind = self.expressions.kind_of(v, old)
+            carries = (stmt.origin,) if k == 0 else ()
+            self.emit(tree.Assign((self.bind(t.id, kind),), v, at=stmt.at, carries=carries))
+        return True
+
+    def settled_number(self, stmt: tree.Assign, value: tree.Expr) -> tree.Expr:
+        """A number written to a variable that on other paths is a bool tensor or a merged number is a tensor here too."""
+        target = stmt.targets[0]
+        if len(stmt.targets) != 1 or not isinstance(target, tree.Name) or target.id not in self.pins:
+            return value
+        kind = self.ctx.facts.kind(stmt.value)
+        joined = self.ctx.version_kinds.get(region_facts.key(self.pins[target.id]), BOTTOM)
+        wanted = isinstance(joined, Number) or (isinstance(joined, Tensor) and joined.dtype == "bool")
+        if wanted and depends(joined) and is_number(kind):
+            assert isinstance(kind, Static)
+            what = joined.what if isinstance(joined, Number) else "bool"
+            made = self.number_tensor(value, replace(kind, what=what), target.id)
+            self.ctx.made_kinds[made] = joined
+            return made
+        return value
 
     def note_kinds(self, targets: tuple[tree.Expr, ...], value: tree.Expr) -> None:
         """A merge is held in a tensor from here on, though in the original it was a number."""
@@ -1112,6 +1186,23 @@ class ControlPass:
             return
         self.check_effects(stmt.value)
         self.emit(self.rebuild(stmt))
+
+
+def _own_nodes(block: tree.Block) -> Iterable[tree.Node]:
+    """The nodes of a function's body, those of functions nested in it left out."""
+    stack: list[tree.Node] = list(block)
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, tree.FunctionDef | tree.Lambda):
+            stack.extend(tree.children(node))
+
+
+def _returned(outcome: Outcome) -> frozenset[region_facts.Key]:
+    """The variables that an exit may have returned, or something that shares their memory."""
+    if isinstance(outcome, Branch):
+        return _returned(outcome.then) | _returned(outcome.orelse)
+    return region_facts.reads(outcome.expr) if isinstance(outcome, Value) else frozenset()
 
 
 def _ids(keys: region_facts.Keys) -> frozenset[str]:

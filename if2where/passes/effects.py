@@ -32,11 +32,24 @@ class Effects:
         for sub in tree.walk(node):
             if not isinstance(sub, tree.Call):
                 continue
+            for inner in self.facts.callees.get(sub, ()):
+                if self.reaches(inner, ctx.callee):
+                    ctx.refuse("recursion-on-data", sub)
             for name, detail in self.of_call(sub, ctx.callee):
                 if name == "random-in-branch" and ctx.settings.allow_random:
                     ctx.note("draw-order", sub, detail)
                 else:
                     ctx.refuse(name, sub, detail)
+
+    def reaches(self, start: Callee, goal: Callee) -> bool:
+        """Whether calling the one may come to a call of the other."""
+        seen, frontier = {goal}, {goal}
+        while frontier:
+            if start in seen:
+                return True
+            frontier = {c for f in frontier for c in self.facts.callers.get(f, ())} - seen
+            seen |= frontier
+        return start in seen
 
     def of_call(self, node: tree.Call, callee: Callee) -> Iterator[tuple[str, str]]:
         func = self.facts.kind(node.func)

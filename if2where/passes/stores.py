@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from if2where.kinds.lattice import (
     Tensor,
     Unknown,
     depends,
+    is_floating,
 )
 from if2where.passes.context import Context, method_call, torch_call
 from if2where.passes.merging import Side, merge
@@ -139,7 +141,14 @@ def is_mask_store(target: tree.Expr, ctx: Context) -> bool:
     return isinstance(ctx.facts.kind(target.value), Tensor) and isinstance(index, Tensor) and index.batched and _is_mask(target.items[0], index)
 
 
+#: How a parameter of unknown dtype is called where it counts: as an index it works under vmap as it is.
+_INDEX_NAMES = re.compile(r"(?i)^(?:[a-z]|.*(?:idx|index|indices|ids?|pos|positions?|rows?|cols?|steps?|order|perm|[a-z]_?[ijkn]))\d*$")
+
+
 def _is_mask(node: tree.Expr, kind: Tensor) -> bool:
+    """Whether a batched index is a mask. Where its dtype is not known its name decides: a wrong guess raises, never misleads."""
+    if kind.dtype is None or kind.dtype.startswith("@"):
+        return not is_floating(kind.dtype) and isinstance(node, tree.Name) and not _INDEX_NAMES.match(node.id)
     return kind.dtype == "bool"
 
 
@@ -244,14 +253,8 @@ def mask_store(walker: ControlPass, stmt: tree.Stmt, target: tree.Subscript, val
         mask = walker.atom_mask(tree.Binary("&", place, mask), "mask")
     side = Side(whole, kind)
     merged = merge(ctx, mask, side, Side(x, base), stmt, lambda: walker.expressions.float_dtype(None))
-    if isinstance(kind, Tensor) and (kind.dtype is None or base.dtype is None or kind.dtype != base.dtype) and not _keeps_dtype(value, base):
-        pass
     everything = tree.Subscript(x, (tree.Constant(Ellipsis),))
     walker.emit(tree.Assign((everything,), merged, at=stmt.at, carries=(stmt.origin,)))
-
-
-def _keeps_dtype(value: tree.Expr, base: Tensor) -> bool:
-    return isinstance(value, tree.Constant)
 
 
 def elementwise(walker: ControlPass, value: tree.Expr, target: tree.Subscript) -> tree.Expr | None:
@@ -330,7 +333,7 @@ def augmented_store(walker: ControlPass, stmt: tree.AugAssign) -> None:
         assert isinstance(target, tree.Subscript)
         mask_store(walker, stmt, target, stmt.value, stmt.op)
         return
-    if not walker.masked:
+    if not walker.guarded_store(target):
         walker.emit(walker.rebuild(stmt))
         return
     old = ctx.facts.kind(target)
@@ -379,7 +382,7 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
     if not isinstance(base, Tensor) or not name.endswith("_") or name.startswith("_") or name in ("requires_grad_", "retain_grad_"):
         return False
     args_depend = any(ctx.depends(a.value) for a in call.args)
-    if not walker.masked and (base.batched or not args_depend):
+    if not walker.guarded_store(call.func.value) and (base.batched or not args_depend):
         return False
     if not isinstance(call.func.value, tree.Name | tree.Subscript):
         ctx.refuse("store-target", stmt, f".{name}()")

@@ -178,7 +178,7 @@ class _Inliner:
             return False
         if any(last_write.get(r, -1) > found.index for r in region_facts.reads(found.value)):
             return False
-        return last_effect <= found.index or not _reads_memory(found.value)
+        return last_effect <= found.index or isinstance(found.value, tree.Name) or not _reads_memory(found.value)
 
     def is_dead(self, stmt: tree.Stmt) -> bool:
         if not (isinstance(stmt, tree.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], tree.Name)):
@@ -259,6 +259,8 @@ def _has_effect(stmt: tree.Stmt) -> bool:
         return not plain or _calls_unknown(stmt.value)
     if isinstance(stmt, tree.Return | tree.Pass | tree.Break | tree.Continue):
         return False
+    if isinstance(stmt, tree.If | tree.For | tree.While):
+        return any(_has_effect(s) for b in region_facts.blocks(stmt) for s in b)
     return True
 
 
