@@ -218,8 +218,9 @@ def taint(kind: Kind) -> Kind:
 
 # --- dtypes ---------------------------------------------------------------------------------
 #
-# A dtype is torch's name for it, or a symbol: "@x" is that of the parameter x, "@x+f" what x has
-# after meeting a Python float (x's own where that is floating), "@+f" torch's default.
+# A dtype is torch's name for it, or a symbol: "@x" is that of the parameter x, "@x,y" what those of
+# x and y promote to, "@x+f" what x has after meeting a Python float (its own where that is
+# floating), "@+f" torch's default.
 
 
 DEFAULT_FLOAT = "@+f"
@@ -231,14 +232,21 @@ def is_floating(dtype: str | None) -> bool:
     return dtype.endswith("+f") if dtype.startswith("@") else dtypes.category(dtype) == "float"
 
 
+def symbol_names(dtype: str) -> list[str]:
+    """The parameters of a symbol: ["x", "y"] for "@x,y+f"."""
+    return [n for n in dtype.removeprefix("@").removesuffix("+f").split(",") if n]
+
+
 def promote(a: str | None, b: str | None) -> str | None:
     if a == b:
         return a
     if a is None or b is None:
         return None
     if a.startswith("@") and b.startswith("@"):
-        bare = {a.removesuffix("+f"), b.removesuffix("+f")}
-        return bare.pop() + "+f" if len(bare) == 1 else None
+        names = sorted({n for s in (a, b) for n in symbol_names(s)})
+        if DEFAULT_FLOAT in (a, b) or len(names) > 4:
+            return None
+        return f"@{','.join(names)}{'+f' if is_floating(a) or is_floating(b) else ''}"
     if not a.startswith("@") and not b.startswith("@"):
         return dtypes.promote(a, b)
     symbol, name = (a, b) if a.startswith("@") else (b, a)

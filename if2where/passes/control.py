@@ -265,8 +265,18 @@ class ControlPass:
         names: frozenset[str] = frozenset()
         for loop in self.loops:
             if loop.active is not None:
-                names |= loop.live_after | loop.live_head
+                names |= self.seen_by_leavers(loop)
         return names
+
+    def seen_by_leavers(self, loop: _Loop) -> frozenset[str]:
+        """What samples that have left the loop may read behind it, and what is frozen for them at its head.
+
+        What is alike for all samples in the loop (a counter) needs no freezing, if nobody reads it later.
+        """
+        first = loop.stmt.body[0]
+        inside = self.ctx.facts.env_before.get(first, {})
+        alike = {n for n in loop.live_head if n in inside and not depends(inside[n])}
+        return loop.live_after | (loop.live_head - alike)
 
     def observed(self, outcome: Outcome, stmts: tree.Block) -> frozenset[str]:
         """The variables that samples going through the block may read behind it."""
@@ -277,7 +287,7 @@ class ControlPass:
         if kinds - {"fall"}:
             for loop in self.loops:
                 if loop.active is not None or kinds & {"break", "continue"}:
-                    names |= loop.live_after | loop.live_head
+                    names |= self.seen_by_leavers(loop) | (loop.live_head if "continue" in kinds else frozenset())
         return names
 
     def region(self, stmts: tree.Block, mask: tree.Expr) -> tuple[Outcome, dict[str, tree.Name]]:

@@ -22,6 +22,7 @@ from if2where.kinds.lattice import (
     Unknown,
     depends,
     element,
+    is_floating,
     taint,
 )
 from if2where.passes import hints, numbers
@@ -65,6 +66,8 @@ class Expressions:
         new = self._value(node, hoist)
         if new is not node and new not in self.ctx.made_kinds and not (isinstance(new, tree.Name) and new.version):
             self.ctx.made_kinds[new] = self.ctx.facts.kind(node)
+        if isinstance(node, tree.Call) and isinstance(new, tree.Call) and node in self.ctx.facts.callees:
+            self.ctx.facts.callees[new] = self.ctx.facts.callees[node]
         return new
 
     def _value(self, node: tree.Expr, hoist: bool) -> tree.Expr:
@@ -188,6 +191,9 @@ class Expressions:
         left, right = self.value(node.left, hoist), self.value(node.right, hoist)
         kinds = self.ctx.facts.kind(node.left), self.ctx.facts.kind(node.right)
         result = self.ctx.facts.kind(node)
+        if isinstance(result, Tensor):
+            left = self.as_met(left, kinds[0], right, kinds[1], node.left)
+            right = self.as_met(right, kinds[1], left, kinds[0], node.right)
         if isinstance(result, Number) and result.what == "float":
             left = self.as_float(left, kinds[0], node)
             right = self.as_float(right, kinds[1], node)
@@ -196,6 +202,17 @@ class Expressions:
         if left is node.left and right is node.right:
             return node
         return replace(node, left=left, right=right)
+
+    def as_met(self, number: tree.Expr, kind: Kind, tensor: tree.Expr, other: Kind, root: tree.Expr) -> tree.Expr:
+        """A number that meets tensors of several dtypes is held in the widest, and takes on that of each at its use."""
+        if not (isinstance(kind, Number) and kind.what == "float" and isinstance(other, Tensor) and isinstance(root, tree.Name)):
+            return number
+        if any(root.id == p.name for p in self.ctx.callee.params) or not isinstance(tensor, tree.Name):
+            return number
+        if numbers.held_dtype(self.met, root.id) == other.dtype and other.dtype is not None:
+            return number
+        dtype = tree.Attribute(tensor, "dtype") if is_floating(other.dtype) else numbers.floating_dtype(tensor)
+        return tree.Call(tree.Attribute(number, "to"), (tree.Argument(dtype),))
 
     def as_float(self, expr: tree.Expr, kind: Kind, root: tree.Expr) -> tree.Expr:
         """Python turns an int into a double; torch would turn an int tensor into its default float."""

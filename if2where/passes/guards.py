@@ -45,6 +45,11 @@ class _Need:
     def tested(self) -> _Need:
         return _Need(self.value, NEVER)
 
+    @property
+    def faulting(self) -> _Need:
+        """For an operation that raises: it must be harmless wherever its value is not used, gradient or not."""
+        return _Need(self.value, self.value)
+
 
 EVERYWHERE = _Need(ALL, ALL)
 NOWHERE = _Need(NEVER, NEVER)
@@ -319,6 +324,8 @@ class _Guards:
             kind = self.ctx.kind(node)
             if not isinstance(kind, Bottom):
                 self.ctx.made_kinds[new] = kind
+            if isinstance(node, tree.Call) and node in self.ctx.facts.callees and isinstance(new, tree.Call):
+                self.ctx.facts.callees[new] = self.ctx.facts.callees[node]
         return self.guarded(new, node, need)
 
     def _rewrite_part(self, node: tree.Node, need: _Need) -> tree.Node:
@@ -342,26 +349,26 @@ class _Guards:
         if new.op == "/":
             if not _is_tensor(right) or positive(old.right):
                 return new
-            return self.with_operand(new, "right", old.right, table.DIVISION.operands[0], need.gradient)
+            return self.with_operand(new, "right", old.right, table.DIVISION.operands[0], need)
         if new.op in ("//", "%"):
             if not _is_tensor(right):
                 return new
-            return self.with_operand(new, "right", old.right, table.INTEGER_DIVISION.operands[0], need.value)
+            return self.with_operand(new, "right", old.right, table.INTEGER_DIVISION.operands[0], need.faulting)
         if new.op == "**":
             exponent = _literal(old.right)
             row = table.power(exponent)
             if row.speculation != "partial" or not _is_tensor(left) or positive(old.left):
                 return new
-            return self.with_operand(new, "left", old.left, row.operands[0], need.gradient)
+            return self.with_operand(new, "left", old.left, row.operands[0], need)
         return new
 
-    def with_operand(self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, demand: Demand) -> tree.Expr:
+    def with_operand(self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, need: _Need) -> tree.Expr:
         inner = getattr(new, side)
-        safe = self.safe(inner, operand, row, demand)
+        safe = self.safe(inner, operand, row, need)
         return new if safe is inner else replace(new, **{side: safe})
 
     def guarded_call(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
-        func = self.ctx.facts.kind(old.func)
+        func = self.ctx.kind(old.func)
         name, base = "", None
         if isinstance(old.func, tree.TorchName):
             name = old.func.name
@@ -389,17 +396,18 @@ class _Guards:
             row = table.power(_literal(exponent) if exponent is not None else None)
         if row is None or row.speculation not in ("partial", "faulting"):
             return new
-        demand = need.gradient if row.speculation == "partial" else need.value
+        if row.speculation == "faulting":
+            need = need.faulting
         for operand in row.operands:
-            new = self.guard_argument(new, old, base, operand, demand)
+            new = self.guard_argument(new, old, base, operand, need)
         return new
 
-    def guard_argument(self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, demand: Demand) -> tree.Call:
+    def guard_argument(self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, need: _Need) -> tree.Call:
         if base is not None and row.position == 0:
             assert isinstance(new.func, tree.Attribute)
             if positive(base):
                 return new
-            safe = self.safe(new.func.value, base, row, demand)
+            safe = self.safe(new.func.value, base, row, need)
             return new if safe is new.func.value else replace(new, func=replace(new.func, value=safe))
         index = row.position - (base is not None)
         for k, arg in enumerate(old.args):
@@ -407,7 +415,7 @@ class _Guards:
                 if arg.star or not _is_tensor(self.ctx.kind(arg.value)) or positive(arg.value):
                     return new
                 inner = new.args[k].value
-                safe = self.safe(inner, arg.value, row, demand)
+                safe = self.safe(inner, arg.value, row, need)
                 if safe is inner:
                     return new
                 args = tuple(replace(a, value=safe) if j == k else a for j, a in enumerate(new.args))
@@ -416,7 +424,7 @@ class _Guards:
 
     def guarded_unknown(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
         """A function whose operations are not looked into: its gradient is cut off, and its result, where nobody uses it."""
-        mask = self.mask(need.gradient, old)
+        mask = self.mask(need, old)
         if mask is None:
             return new
         args = list(new.args)
@@ -442,14 +450,14 @@ class _Guards:
             kind = self.ctx.kind(item)
             number = isinstance(kind, Number) and kind.what == "int"
             if number or (isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool" and not isinstance(item, tree.Slice)):
-                items[k] = self.safe(items[k], item, table.INDEXING.operands[0], need.value)
+                items[k] = self.safe(items[k], item, table.INDEXING.operands[0], need.faulting)
         return new if all(a is b for a, b in zip(items, new.items, strict=True)) else replace(new, items=tuple(items))
 
     # --- masks ------------------------------------------------------------------------------
 
-    def safe(self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, demand: Demand) -> tree.Expr:
+    def safe(self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, need: _Need) -> tree.Expr:
         """The operand where the result is demanded, a safe value elsewhere."""
-        mask = self.mask(demand, operand)
+        mask = self.mask(need, operand)
         if mask is None:
             return inner
         return self.select(mask, inner, self.safe_value(inner, row))
@@ -476,25 +484,83 @@ class _Guards:
             self.ctx.made_kinds[made] = kind
         return made
 
-    def mask(self, demand: Demand, operand: tree.Expr) -> tree.Expr | None:
-        """The demand as a mask that can be evaluated here; None where everything may be demanded (or nothing is)."""
-        if not demand or ALL == demand:
+    def mask(self, need: _Need, operand: tree.Expr) -> tree.Expr | None:
+        """The demand as a mask that can be evaluated here; None where everything may be demanded (or nothing is).
+
+        A test that reads the result must read the true one: where the mask leaves out samples that come to
+        such a test, the test is evaluated before, on detached operands.
+        """
+        if not need.gradient or ALL == need.gradient:
             return None
-        usable: set[frozenset[Literal]] = set()
+        whole = self.usable(need.gradient, operand, second=False)
+        lacking = any(
+            not self.separates(frozenset(x for x in c if self.available(x)), operand) and any(not self.available(x) for x in c)
+            for c in need.gradient
+        )
+        true_tests = _covers(whole, self.usable(need.value, operand, second=False))
+        if (lacking or not true_tests) and self.move_tests(operand):
+            whole = self.usable(need.gradient, operand, second=lacking)
+        elif not true_tests:
+            whole = either(whole, self.usable(need.value, operand, second=False))
+        if ALL == whole or not whole:
+            return None
+        return self.build(whole)
+
+    def usable(self, demand: Demand, operand: tree.Expr, second: bool) -> Demand:
+        """The demand over masks that are at hand here (``second``: or can be evaluated here)."""
+        whole: Demand = NEVER
         for condition in demand:
             kept = frozenset(x for x in condition if self.available(x))
             missing = condition - kept
-            if missing and not self.separates(kept, operand):
+            if second and missing and not self.separates(kept, operand):
                 kept |= self.second_evaluations(missing, operand)
-            usable.add(kept)
-        if frozenset() in usable:
-            return None
-        whole: Demand = NEVER
-        for c in usable:
-            whole = either(whole, frozenset([c]))
-        if ALL == whole:
-            return None
-        return self.build(whole)
+            whole = either(whole, frozenset([kept]))
+        return whole
+
+    def move_tests(self, operand: tree.Expr) -> bool:
+        """Evaluates the tests that hang on the statement's result here, before it is guarded; False where one cannot be."""
+        stmt = self.block_stmts[self.position] if self.block_stmts else None
+        if not isinstance(stmt, tree.Assign) or not all(isinstance(t, tree.Name) and self.count.get(region_facts.key(t)) == 1 for t in stmt.targets):
+            return False
+        hanging = {region_facts.key(t) for t in stmt.targets if isinstance(t, tree.Name)}
+        tests: list[tuple[Key, tree.Expr]] = []
+        for later in self.block_stmts[self.position + 1 :]:
+            if not hanging & region_facts.reads(later):
+                continue
+            target = later.targets[0] if isinstance(later, tree.Assign) and len(later.targets) == 1 else None
+            if isinstance(later, tree.Assign) and isinstance(target, tree.Name) and self.is_test(target):
+                if region_facts.key(target) not in self.moved:
+                    tests.append((region_facts.key(target), later.value))
+                continue
+            if self.reads_tested(later, frozenset(hanging)):
+                return False
+            hanging |= region_facts.writes(later)
+        made: list[tree.Stmt] = []
+        for key, value in tests:
+            test = self.expand(value)
+            if test is None or self.count.get(key) != 1:
+                return False
+            made.append(tree.Assign((tree.Name(*key),), test))
+        for assign, (key, _) in zip(made, tests, strict=True):
+            self.out.append(assign)
+            self.defined.add(key)
+            self.moved.add(key)
+        return True
+
+    def is_test(self, target: tree.Name) -> bool:
+        key = region_facts.key(target)
+        kind = self.ctx.version_kinds.get(key)
+        return key in self.ctx.fresh and isinstance(kind, Tensor) and kind.dtype == "bool"
+
+    def reads_tested(self, node: tree.Node, keys: frozenset[Key], tested: bool = False) -> bool:
+        """Whether a comparison, index or detached part of the statement reads one of the variables."""
+        if isinstance(node, tree.Name):
+            return tested and region_facts.key(node) in keys
+        whole = isinstance(node, tree.Compare | tree.If | tree.For | tree.While | tree.With | tree.Lambda | tree.Comprehension)
+        inner = tested or whole or (isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach")
+        if isinstance(node, tree.Subscript):
+            return self.reads_tested(node.value, keys, inner) or any(self.reads_tested(i, keys, True) for i in node.items)
+        return any(self.reads_tested(c, keys, inner) for c in tree.children(node))
 
     def available(self, literal: Literal) -> bool:
         if isinstance(literal.atom, tree.Expr):
@@ -593,6 +659,11 @@ class _Guards:
         self.defined.add(region_facts.key(made))
         self.cache[demand] = made
         return made
+
+
+def _covers(wide: Demand, narrow: Demand) -> bool:
+    """Whether each condition of the narrow demand lies in one of the wide."""
+    return all(any(w <= n for w in wide) for n in narrow)
 
 
 def _order(literal: Literal) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from if2where.kinds.infer import Facts
-from if2where.kinds.lattice import DEFAULT_FLOAT, Kind, Number, Static, Tensor, depends, is_floating
+from if2where.kinds.lattice import DEFAULT_FLOAT, Kind, Number, Static, Tensor, depends, is_floating, promote, symbol_names
 from if2where.program import Callee
 from if2where.region import tree
 
@@ -147,17 +147,27 @@ def float_dtype(found: Meetings, root: Root | None, scope: dict[str, tree.Name],
 
     ``scope`` maps the variables in reach to their current versions, ``kinds`` to what they are.
     """
-    met = [] if root is None else found.of(root)
-    dtypes = {d for d, _ in met if d is None or is_floating(d) or d.startswith("@")}
-    if len(dtypes) == 1:
-        return dtype_expr(dtypes.pop(), [t for _, t in met], scope, kinds)
-    return tree.TorchName("float64")
+    held = held_dtype(found, root)
+    return dtype_expr(held, [t for _, t in found.of(root)] if root is not None else [], scope, kinds)
 
 
-def dtype_expr(dtype: str | None, tensors: list[tree.Expr], scope: dict[str, tree.Name], kinds: dict[str, Kind]) -> tree.Expr:
+def held_dtype(found: Meetings, root: Root | None) -> str:
+    """The one dtype that the number meets (or the widest, where it covers the others); "float64" where there is none."""
+    dtypes = {d for d, _ in found.of(root)} if root is not None else set()
+    floating = {d for d in dtypes if d is not None and (is_floating(d) or d.startswith("@"))}
+    if None in dtypes or not floating:
+        return "float64"
+    widest = None
+    for d in sorted(floating):
+        widest = d if widest is None else promote(widest, d)
+    return widest if widest in floating else "float64"
+
+
+def dtype_expr(dtype: str, tensors: list[tree.Expr], scope: dict[str, tree.Name], kinds: dict[str, Kind]) -> tree.Expr:
+    """An expression for a dtype or symbol, over variables in reach whose tensors have it."""
     if dtype == DEFAULT_FLOAT:
         return tree.Call(tree.TorchName("get_default_dtype"))
-    if dtype is not None and not dtype.startswith("@"):
+    if not dtype.startswith("@"):
         return tree.TorchName(dtype)
     candidates = [t.id for t in tensors if isinstance(t, tree.Name)] + list(scope)
     for name in candidates:
@@ -165,15 +175,22 @@ def dtype_expr(dtype: str | None, tensors: list[tree.Expr], scope: dict[str, tre
         if name in scope and isinstance(kind, Tensor) and not kind.optional and kind.dtype == dtype:
             if is_floating(dtype):
                 return tree.Attribute(scope[name], "dtype")
-            return tree.Call(
-                tree.TorchName("result_type"), (tree.Argument(scope[name]), tree.Argument(tree.Constant(1.0)))
-            )
-    if dtype is not None:
-        bare = dtype.removeprefix("@").removesuffix("+f")
-        kind = kinds.get(bare)
-        if bare in scope and isinstance(kind, Tensor):
-            return tree.Call(tree.TorchName("result_type"), (tree.Argument(scope[bare]), tree.Argument(tree.Constant(1.0))))
-    return tree.TorchName("float64")
+            return floating_dtype(scope[name])
+    parts: list[tree.Expr] = []
+    for symbol in symbol_names(dtype):
+        part = next((v for n, v in scope.items() if getattr(kinds.get(n), "dtype", None) in (f"@{symbol}", f"@{symbol}+f")), None)
+        if part is None:
+            return tree.TorchName("float64")
+        parts.append(floating_dtype(part))
+    whole = parts[0] if parts else tree.TorchName("float64")
+    for p in parts[1:]:
+        whole = tree.Call(tree.TorchName("promote_types"), (tree.Argument(whole), tree.Argument(p)))
+    return whole
+
+
+def floating_dtype(variable: tree.Expr) -> tree.Expr:
+    """The dtype of a tensor that has met a Python float, whatever its own is."""
+    return tree.Call(tree.TorchName("result_type"), (tree.Argument(variable), tree.Argument(tree.Constant(1.0))))
 
 
 def is_data_float(kind: Kind) -> bool:

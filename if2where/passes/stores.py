@@ -114,8 +114,10 @@ class Privacy:
 
     def fresh(self, value: tree.Expr) -> bool:
         """Whether the value is in memory of its own."""
-        if isinstance(value, tree.Binary | tree.Unary | tree.Compare | tree.Constant | tree.BoolOp):
-            return not isinstance(value, tree.BoolOp)
+        if isinstance(value, tree.Unary):
+            return value.op != "+"
+        if isinstance(value, tree.Binary | tree.Compare | tree.Constant):
+            return True
         if isinstance(value, tree.Conditional):
             return self.fresh(value.body) and self.fresh(value.orelse)
         if isinstance(value, tree.Call):
