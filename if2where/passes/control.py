@@ -88,6 +88,7 @@ class ControlPass:
         self.pending: list[Outcome] = []
         self.result: tree.Name | None = None
         self.no_grad: list[tree.With] = []
+        self.place_cache: dict[object, tree.Expr] = {}
         self.carried: list[tree.Stmt] = []
         self.privacy = stores.Privacy(ctx.callee, ctx.facts)
         self.expressions = Expressions(ctx, self, numbers.meetings(ctx.callee, ctx.facts))
@@ -568,9 +569,9 @@ class ControlPass:
         for arm in (stmt.body, stmt.orelse):
             self.out, self.names = [], dict(saved_names)
             pending, self.pending = self.pending, list(self.pending)
-            place = self.place
+            place, cache = self.place, dict(self.place_cache)
             outcome = self.block(arm)
-            self.place = place
+            self.place, self.place_cache = place, cache
             partial = self.pending[len(pending) :]
             for p in reversed(partial):
                 outcome = fill(p, outcome)
@@ -725,6 +726,9 @@ class ControlPass:
         undo = self.enter_loop(stmt)
         loop = _Loop(stmt, None, _ids(self.live.after[stmt]), _ids(self.live.head[stmt]))
         iterated = self.expressions.value(stmt.iter) if isinstance(stmt, tree.For) else None
+        if self.place and any(isinstance(s, tree.Assign | tree.AugAssign) for s in tree.walk(stmt.body)):
+            self.place_name()
+        cache = dict(self.place_cache)
         saved_out, self.out = self.out, []
         if isinstance(stmt, tree.For):
             target = self.bind_target(stmt.target, stmt)
@@ -739,7 +743,7 @@ class ControlPass:
         if stmt.orelse:
             self.block(stmt.orelse)
             orelse = tuple(self.out)
-        self.out, self.carried = saved_out, carried
+        self.out, self.carried, self.place_cache = saved_out, carried, cache
         del outcome
         if isinstance(stmt, tree.For):
             assert iterated is not None
@@ -836,7 +840,7 @@ class ControlPass:
         result_index = len(self.out)
         iterated = self.expressions.value(stmt.iter) if isinstance(stmt, tree.For) else None
         saved_out, self.out = self.out, []
-        saved_place = self.place
+        saved_place, saved_cache = self.place, dict(self.place_cache)
         if isinstance(stmt, tree.For):
             target = self.bind_target(stmt.target, stmt)
         self.loops.append(loop)
@@ -855,7 +859,7 @@ class ControlPass:
         self.flush_carried()
         self.loops.pop()
         self.pending = saved_pending
-        body, self.out, self.place = tuple(self.out), saved_out, saved_place
+        body, self.out, self.place, self.place_cache = tuple(self.out), saved_out, saved_place, saved_cache
         if result is not None:
             self.out.insert(result_index, tree.Assign((result,), self.placeholder(self._result_kind)))
             self.ctx.version_kinds[region_facts.key(result)] = taint(self._result_kind)
@@ -1058,6 +1062,18 @@ class ControlPass:
             return True
         current = self.names.get(root.id)
         return any(current is not None and region_facts.key(current) in _returned(p) for p in self.pending)
+
+    def place_name(self) -> tree.Expr | None:
+        """The mask of the place under a name; one name for all stores of the same place."""
+        mask = self.place_mask()
+        if mask is None:
+            return None
+        if any((region_facts.key(n), True) in self.ctx.shrinking for n in tree.walk(mask) if isinstance(n, tree.Name)):
+            return self.atom_mask(mask, "mask")
+        spelled = tuple((isinstance(p, tree.Unary), *(region_facts.key(n) for n in tree.walk(p) if isinstance(n, tree.Name))) for p in self.place)
+        if spelled not in self.place_cache:
+            self.place_cache[spelled] = self.atom_mask(mask, "mask")
+        return self.place_cache[spelled]
 
     def check_effects(self, node: tree.Expr) -> None:
         if self.place:

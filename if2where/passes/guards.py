@@ -34,8 +34,7 @@ class _Need:
     value: Demand
     gradient: Demand
 
-    def where(self, mask: tree.Expr, held: bool) -> _Need:
-        condition = holds(mask, held)
+    def where(self, condition: Demand) -> _Need:
         return _Need(both(self.value, condition), both(self.gradient, condition))
 
     def join(self, other: _Need) -> _Need:
@@ -75,6 +74,8 @@ class _Guards:
     count: dict[Key, int] = field(default_factory=dict)
     values: dict[Key, tree.Expr] = field(default_factory=dict)
     defined: set[Key] = field(default_factory=set)
+    #: How many of a variable's assignments have been passed: after the last, its value stays.
+    passed: dict[Key, int] = field(default_factory=dict)
     live: region_facts.Liveness | None = None
     #: Masks evaluated earlier than where they stood: the later assignment is dropped.
     moved: set[Key] = field(default_factory=set)
@@ -127,7 +128,7 @@ class _Guards:
         if key in self.ctx.places and key is not None:
             place: Demand = ALL
             for mask in self.ctx.places[key]:
-                place = both(place, holds(mask))
+                place = both(place, self.holds(mask, True))
             # A test is a number for later tests and masks: its own demand is where the original evaluates it.
             return _Need(self.stable(place), NEVER)
         return need
@@ -190,6 +191,32 @@ class _Guards:
         else:
             self.visit(stmt.test, EVERYWHERE.tested)
 
+    def holds(self, mask: tree.Expr, held: bool) -> Demand:
+        """"The mask holds", in terms of the tests that it is made of."""
+        return holds(self.resolved(mask), held)
+
+    def resolved(self, mask: tree.Expr, depth: int = 8) -> tree.Expr:
+        """The mask with names of combined masks replaced by what they combine."""
+        if isinstance(mask, tree.Name):
+            key = region_facts.key(mask)
+            value = self.values.get(key)
+            combined = isinstance(value, tree.Name) or (isinstance(value, tree.Binary | tree.Unary) and value.op in ("&", "|", "~") and value.origin is None)
+            if depth and combined and value is not None and self.count.get(key) == 1 and key in self.ctx.fresh and self.only_masks(value):
+                return self.resolved(value, depth - 1)
+            return mask
+        if isinstance(mask, tree.Binary | tree.Unary) and mask.origin is None and mask.op in ("&", "|", "~"):
+            return tree.map_children(mask, lambda c: self.resolved(c, depth) if isinstance(c, tree.Expr) else c)
+        return mask
+
+    def only_masks(self, value: tree.Expr) -> bool:
+        """Whether the value combines mask variables that are written once (a flag that changes says another thing later)."""
+        if isinstance(value, tree.Name):
+            key = region_facts.key(value)
+            return self.count.get(key, 0) == 1 and key in self.ctx.fresh
+        if isinstance(value, tree.Binary | tree.Unary) and value.origin is None and value.op in ("&", "|", "~"):
+            return all(self.only_masks(c) for c in tree.children(value) if isinstance(c, tree.Expr))
+        return False
+
     def add(self, key: Key, need: _Need) -> None:
         old = self.needs.get(key)
         self.needs[key] = need if old is None else old.join(need)
@@ -205,8 +232,8 @@ class _Guards:
         """The node's children, each with what is needed of it."""
         if isinstance(node, tree.Select):
             yield node.mask, need.tested
-            yield node.chosen, need.where(node.mask, True)
-            yield node.other, need.where(node.mask, False)
+            yield node.chosen, need.where(self.holds(node.mask, True))
+            yield node.other, need.where(self.holds(node.mask, False))
         elif isinstance(node, tree.Compare) or (isinstance(node, tree.Unary) and node.op in ("~", "not")):
             for child in tree.children(node):
                 yield child, need.tested
@@ -280,7 +307,9 @@ class _Guards:
         self.out.append(replace(stmt, value=value, targets=targets) if changed else stmt)
         for t in stmt.targets:
             for n in region_facts.target_names(t):
-                self.forget(region_facts.key(n))
+                key = region_facts.key(n)
+                self.passed[key] = self.passed.get(key, 0) + 1
+                self.forget(key)
 
     def forget(self, key: Key) -> None:
         """A mask variable that is written again makes the masks that were built of it stale."""
@@ -544,6 +573,7 @@ class _Guards:
         for assign, (key, _) in zip(made, tests, strict=True):
             self.out.append(assign)
             self.defined.add(key)
+            self.passed[key] = 1
             self.moved.add(key)
         return True
 
@@ -567,18 +597,24 @@ class _Guards:
             return True
         if literal.atom not in self.defined:
             return False
-        if self.count.get(literal.atom, 0) <= 1:
+        if self.count.get(literal.atom, 0) <= self.passed.get(literal.atom, 0):
             return True
         return (literal.atom, literal.held) in self.ctx.shrinking
 
     def separates(self, kept: frozenset[Literal], operand: tree.Expr) -> bool:
         """Whether one of the masks at hand tests what the operand is made of, and so may know where it is harmless."""
         near = self.near(operand)
+        found = False
         for literal in kept:
             test = self.values.get(literal.atom) if isinstance(literal.atom, tuple) else literal.atom
-            if test is not None and self.near(test) & near:
-                return True
-        return False
+            if test is None:
+                continue
+            decided = excludes_zero(test, literal.held, operand)
+            if decided is not None:
+                # The operand itself is compared: this settles it.
+                return decided
+            found = found or bool(self.near(test) & near)
+        return found
 
     def near(self, node: tree.Expr, depth: int = 3) -> frozenset[Key]:
         """The variables that an expression is made of, looked up through a few definitions."""
@@ -602,6 +638,7 @@ class _Guards:
             name = tree.Name(*literal.atom)
             self.out.append(tree.Assign((name,), test))
             self.defined.add(literal.atom)
+            self.passed[literal.atom] = 1
             self.moved.add(literal.atom)
             made.add(literal)
         return frozenset(made)
@@ -657,8 +694,31 @@ class _Guards:
         made = self.ctx.temporary("mask", Tensor(True, "bool", ()))
         self.out.append(tree.Assign((made,), whole))
         self.defined.add(region_facts.key(made))
+        self.count[region_facts.key(made)] = self.passed[region_facts.key(made)] = 1
+        self.values[region_facts.key(made)] = whole
         self.cache[demand] = made
         return made
+
+
+def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | None:
+    """Whether a comparison of the operand with a bound leaves out zero; None where it does not compare the operand.
+
+    A bound that is no literal is taken for a positive tolerance.
+    """
+    if not (isinstance(test, tree.Compare) and len(test.ops) == 1):
+        return None
+    inner = operand.operand if isinstance(operand, tree.Unary) and operand.op == "-" else operand
+    left, op, right = test.left, test.ops[0], test.rest[0]
+    size = isinstance(left, tree.Call) and _called(left) == "abs"
+    if size:
+        assert isinstance(left, tree.Call)
+        left = left.args[0].value if left.args else left.func.value if isinstance(left.func, tree.Attribute) else left
+    if not (isinstance(left, tree.Name) and isinstance(inner, tree.Name) and (left.id, left.version) == (inner.id, inner.version)):
+        return None
+    literal = _literal(right)
+    bound = literal if isinstance(literal, int | float) else 1.0
+    at_zero = {"<": 0 < bound, "<=": 0 <= bound, ">": 0 > bound, ">=": 0 >= bound, "==": bound == 0, "!=": bound != 0}.get(op)
+    return None if at_zero is None else at_zero != held
 
 
 def _covers(wide: Demand, narrow: Demand) -> bool:

@@ -200,8 +200,8 @@ def masked_write(walker: ControlPass, stmt: tree.Stmt, target: tree.Expr, new: S
         ctx.refuse("store-target", stmt)
         return
     place = walker.expressions.children(target, True)
-    mask = walker.place_mask()
-    if mask is None:
+    named = walker.place_name()
+    if named is None:
         walker.emit(tree.Assign((place,), new.expr, origin=stmt.origin, at=stmt.at))
         return
     old = ctx.facts.kind(target)
@@ -213,7 +213,6 @@ def masked_write(walker: ControlPass, stmt: tree.Stmt, target: tree.Expr, new: S
     if isinstance(old, Static | Bottom) and isinstance(target, tree.Subscript) and isinstance(base, Sequence):
         element = calls.iteration(base)
         old = element if not isinstance(element, Bottom) else old
-    named = walker.atom_mask(mask, "mask")
     merged = merge(ctx, named, new, Side(place, old), stmt, lambda: walker.expressions.float_dtype(None))
     walker.emit(tree.Assign((place,), merged, at=stmt.at, carries=(stmt.origin,)))
 
@@ -365,10 +364,10 @@ def in_place_name(walker: ControlPass, stmt: tree.AugAssign) -> None:
         return
     x = walker.expressions.value(stmt.target)
     value = tree.Binary(stmt.op, x, walker.expressions.value(stmt.value))
-    mask = walker.place_mask()
+    mask = walker.place_name()
     assert mask is not None
     kind = calls.binary(stmt.op, old, ctx.facts.kind(stmt.value))
-    merged = merge(ctx, walker.atom_mask(mask, "mask"), Side(value, kind), Side(x, old), stmt, lambda: walker.expressions.float_dtype(None))
+    merged = merge(ctx, mask, Side(value, kind), Side(x, old), stmt, lambda: walker.expressions.float_dtype(None))
     everything = tree.Subscript(x, (tree.Constant(Ellipsis),))
     walker.emit(tree.Assign((everything,), merged, at=stmt.at, carries=(stmt.origin,)))
 
@@ -404,10 +403,10 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         ctx.refuse("buffer-not-batched", stmt)
         return True
     x = walker.expressions.value(target)
-    mask = walker.place_mask()
+    mask = walker.place_name()
     merged: tree.Expr = twin
     if mask is not None:
-        merged = merge(ctx, walker.atom_mask(mask, "mask"), Side(twin, kind), Side(x, base), stmt, lambda: walker.expressions.float_dtype(None))
+        merged = merge(ctx, mask, Side(twin, kind), Side(x, base), stmt, lambda: walker.expressions.float_dtype(None))
     place = tree.Subscript(x, (tree.Constant(Ellipsis),)) if isinstance(target, tree.Name) else x
     walker.emit(tree.Assign((place,), merged, at=stmt.at, carries=(stmt.origin,)))
     return True
