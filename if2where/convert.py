@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +90,22 @@ def convert_source(text: str, path: str = "<string>", options: Options | None = 
 
 def convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
     """Converts modules that may call each other; one result for each, in order."""
+    with _deep_recursion():
+        return _convert_files(sources, options)
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for code that is nested, or chained, a few hundred deep."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 7_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
     results: dict[int, Conversion | SourceError] = {}
     modules: list[tuple[int, Module]] = []
     for k, source in enumerate(sources):

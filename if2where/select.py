@@ -176,7 +176,7 @@ def _guessed(f: Function) -> dict[str, Any]:
         if k < _implicit(f):
             specs[arg.arg] = "unbatched"
         elif _TENSOR_ANNOTATION.search(text):
-            specs[arg.arg] = "batched"
+            specs[arg.arg] = "unknown" if re.search(r"\b(?:float|int|bool|str|Number)\b", text) else "batched"
         elif text or arg.arg in default:
             specs[arg.arg] = "unbatched"
         else:

@@ -322,7 +322,7 @@ def library_call(func: Kind, positional: list[Kind], keywords: dict[str, Kind], 
 
 
 def _torch(dotted: str, positional: list[Kind], keywords: dict[str, Kind], apply: Any) -> Kind:
-    prefix, name = dotted.rsplit(".", 1)
+    prefix, _, name = dotted.rpartition(".")
     data = any(map(depends, [*positional, *keywords.values()]))
     if name in ("vmap", "grad", "jacrev", "jacfwd", "hessian", "compile", "checkpoint") and positional and isinstance(positional[0], Function):
         if name in ("compile", "checkpoint") and len(positional) == 1:
