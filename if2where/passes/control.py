@@ -404,6 +404,7 @@ class ControlPass:
         callee = self.ctx.program.nested(stmt, self.ctx.callee)
         inner = Context(self.ctx.program, self.ctx.facts, callee, self.ctx.settings, self.ctx.refusals, self.ctx.notes)
         inner.version_kinds, inner.fresh, inner.local = self.ctx.version_kinds, self.ctx.fresh, self.ctx.local
+        inner.store_places = self.ctx.store_places
         inner.made_kinds, inner.places, inner.shrinking = self.ctx.made_kinds, self.ctx.places, self.ctx.shrinking
         inner._counter = self.ctx._counter
         pass_ = ControlPass(inner, self.effects)
@@ -610,7 +611,10 @@ class ControlPass:
             flag = self.ctx.temporary({"return": "returned", "break": "left", "continue": "skipped"}[what], BOOL)
             value = self.ctx.temporary("result", BOTTOM) if what == "return" else None
             leaf: Outcome = {"break": BREAK, "continue": CONTINUE}.get(what, FALL)
+            returned = [self._merge_value(o) for _, o, _ in ends if o is not DEAD] if value is not None else []
             value_kind: Kind = BOTTOM
+            for r in returned:
+                value_kind = value_kind if r is None else join(value_kind, r.kind)
             for out, outcome, _ in ends:
                 if outcome is DEAD:
                     continue
@@ -618,13 +622,7 @@ class ControlPass:
                 out.append(tree.Assign((flag,), _mask_expr(where)))
                 if value is not None:
                     merged = self._merge_value(outcome)
-                    if merged is None:
-                        out.append(tree.Assign((value,), tree.Constant(0)))
-                    else:
-                        saved, self.out = self.out, out
-                        out.append(tree.Assign((value,), merged.expr))
-                        self.out = saved
-                        value_kind = join(value_kind, merged.kind)
+                    out.append(tree.Assign((value,), self.placeholder(value_kind) if merged is None else merged.expr))
             if value is not None:
                 self.ctx.version_kinds[region_facts.key(value)] = taint(value_kind)
                 first = self._first_return() or stmt
@@ -1091,7 +1089,10 @@ class ControlPass:
         value = self.settled_number(stmt, value)
         targets = tuple(self.bind_target(t, stmt) for t in stmt.targets)
         self.note_kinds(stmt.targets, value)
-        self.emit(replace(stmt, targets=targets, value=value))
+        made = replace(stmt, targets=targets, value=value)
+        self.emit(made)
+        if self.place and any(not _plain_target(t) for t in targets):
+            self.ctx.store_places[self.out[-1]] = self.place
 
     def split_tuple(self, stmt: tree.Assign) -> bool:
         """Under a mask ``a, b = x, y`` is two assignments, so that each may go where its merge is."""

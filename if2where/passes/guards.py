@@ -121,19 +121,21 @@ class _Guards:
         return EVERYWHERE
 
     def assign_need(self, stmt: tree.Assign) -> _Need:
+        if stmt in self.ctx.store_places:
+            return EVERYWHERE.where(self.place_demand(self.ctx.store_places[stmt]))
         need = NOWHERE
         for t in stmt.targets:
             need = need.join(self.need_of(t))
         key = region_facts.key(stmt.targets[0]) if isinstance(stmt.targets[0], tree.Name) else None
         if key in self.ctx.places and key is not None:
-            place: Demand = ALL
-            for mask in self.ctx.places[key]:
-                place = both(place, self.holds(mask, True))
             # A test is a number for later tests and masks: its own demand is where the original evaluates it.
-            return _Need(self.stable(place), NEVER)
+            return _Need(self.place_demand(self.ctx.places[key]), NEVER)
         return need
 
-    def stable(self, demand: Demand) -> Demand:
+    def place_demand(self, place: tuple[tree.Expr, ...]) -> Demand:
+        demand: Demand = ALL
+        for mask in place:
+            demand = both(demand, self.holds(mask, True))
         return demand
 
     def stmt_needs(self, stmt: tree.Stmt) -> None:
@@ -607,7 +609,7 @@ class _Guards:
         found = False
         for literal in kept:
             test = self.values.get(literal.atom) if isinstance(literal.atom, tuple) else literal.atom
-            if test is None:
+            if test is None or literal in self.shrinking:
                 continue
             decided = excludes_zero(test, literal.held, operand)
             if decided is not None:

@@ -189,7 +189,7 @@ class _Inliner:
 
     def nested(self, stmt: tree.Stmt) -> tree.Stmt:
         if isinstance(stmt, tree.If | tree.For | tree.While):
-            body, orelse = self.block(stmt.body), self.block(stmt.orelse)
+            body, orelse = self.block(stmt.body) or (tree.Pass(),), self.block(stmt.orelse)
             return stmt if body is stmt.body and orelse is stmt.orelse else replace(stmt, body=body, orelse=orelse)
         if isinstance(stmt, tree.With | tree.FunctionDef):
             body = self.block(stmt.body)
