@@ -111,6 +111,17 @@ def _spans_lines(node: cst.CSTNode) -> bool:
     return "\n" in code or "\r" in code
 
 
+def _on_one_line(node: cst.BaseExpression) -> cst.BaseExpression:
+    """With parentheses of its own where it goes on over lines outside any bracket."""
+    if node.lpar or not _spans_lines(node):
+        return node
+    try:
+        ast.parse(_code(node).strip(), mode="eval")
+    except SyntaxError:
+        return _bracketed(node)
+    return node
+
+
 def _dotted(name: str) -> cst.BaseExpression:
     first, *rest = name.split(".")
     node: cst.BaseExpression = cst.Name(first)
@@ -570,7 +581,7 @@ class _Emitter:
     def compound(self, stmt: tree.Stmt) -> cst.BaseStatement:
         origin: Any = stmt.origin if isinstance(stmt.origin, cst.BaseStatement) else None
         if isinstance(stmt, tree.If):
-            test = self.fit(stmt.test, 0, bare=origin is None)
+            test = _on_one_line(self.fit(stmt.test, 0, bare=origin is None))
             body = self.block(stmt.body, origin.body if origin is not None else None)
             orelse = self.orelse_of_if(stmt, origin)
             if isinstance(origin, cst.If):
@@ -580,11 +591,11 @@ class _Emitter:
             orelse_block = self.orelse(stmt.orelse, origin)
             if isinstance(origin, cst.For):
                 body = self.block(stmt.body, origin.body)
-                return origin.with_changes(target=self.expr(stmt.target), iter=self.fit(stmt.iter, -1), body=body, orelse=orelse_block)
+                return origin.with_changes(target=self.expr(stmt.target), iter=_on_one_line(self.fit(stmt.iter, -1)), body=body, orelse=orelse_block)
             return cst.For(cast(Any, self.expr(stmt.target)), self.fit(stmt.iter, 0), self.block(stmt.body, None), orelse_block)
         if isinstance(stmt, tree.While):
             body = self.block(stmt.body, origin.body if isinstance(origin, cst.While) else None)
-            test = self.fit(stmt.test, 0)
+            test = _on_one_line(self.fit(stmt.test, 0))
             orelse_block = self.orelse(stmt.orelse, origin)
             if isinstance(origin, cst.While):
                 return origin.with_changes(test=test, body=body, orelse=orelse_block)

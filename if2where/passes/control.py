@@ -538,7 +538,7 @@ class ControlPass:
                 self.take(name, only)
                 continue
             assert a is not None and b is not None
-            ka, kb = self.ctx.version_kinds[region_facts.key(a)], self.ctx.version_kinds[region_facts.key(b)]
+            ka, kb = (self.ctx.version_kinds.get(region_facts.key(v), Unknown(True)) for v in (a, b))
             self.check_grad_mode(node, name, a, b)
             merged = self.expressions.merged(mask, a, ka, b, kb, node, name)
             kind = taint(join(ka, kb))
@@ -549,7 +549,7 @@ class ControlPass:
     def take(self, name: str, version: tree.Name) -> None:
         """The variable goes on as that version: no sample that reads it has another value."""
         if name in self.pins and region_facts.key(self.pins[name]) != region_facts.key(version):
-            kind = self.ctx.version_kinds[region_facts.key(version)]
+            kind = self.ctx.version_kinds.get(region_facts.key(version), Unknown(True))
             target = self.bind(name, kind)
             self.emit(tree.Assign((target,), version))
         else:
@@ -639,12 +639,14 @@ class ControlPass:
             if name in self.pins or name in self.captured or name not in outlive:
                 continue
             current = self.names.get(name)
-            if current is not None and region_facts.key(current) in self.owned:
+            if current is not None and region_facts.key(current) in self.owned and not loop:
                 self.pins[name] = current
                 continue
             kind = self.current_kind(name)
             made = self.ctx.version(name, kind)
-            if current is not None and name in _ids(self.live.before[stmt]) | outlive:
+            if current is not None:
+                self.privacy.assigned(made, current, None)
+            if current is not None and name in (_ids(self.live.head[stmt]) if loop else _ids(self.live.before[stmt]) | outlive):
                 self.emit(tree.Assign((made,), current))
                 self.names[name] = made
             if self.masked:
@@ -756,6 +758,8 @@ class ControlPass:
         """Loop and assignment targets under the versions that they bind here."""
         if isinstance(target, tree.Name):
             made = self.bind(target.id, self.ctx.facts.kind(target))
+            if isinstance(stmt, tree.For):
+                self.privacy.assigned(made, None, None)
             return replace(target, version=made.version)
         if isinstance(target, tree.Tuple | tree.List):
             items = tuple(self.bind_target(i, stmt) for i in target.items)
@@ -1056,7 +1060,7 @@ class ControlPass:
         root = target
         while isinstance(root, tree.Subscript | tree.Attribute):
             root = root.value
-        if not isinstance(root, tree.Name) or not self.privacy.is_private(root.id):
+        if not isinstance(root, tree.Name) or not self.privacy.is_private(self.names.get(root.id, root)):
             return True
         current = self.names.get(root.id)
         return any(current is not None and region_facts.key(current) in _returned(p) for p in self.pending)
@@ -1089,10 +1093,22 @@ class ControlPass:
         value = self.settled_number(stmt, value)
         targets = tuple(self.bind_target(t, stmt) for t in stmt.targets)
         self.note_kinds(stmt.targets, value)
+        for old, new in zip(stmt.targets, targets, strict=True):
+            self.note_memory(old, new, value, stmt.value)
         made = replace(stmt, targets=targets, value=value)
         self.emit(made)
         if self.place and any(not _plain_target(t) for t in targets):
             self.ctx.store_places[self.out[-1]] = self.place
+
+    def note_memory(self, old: tree.Expr, new: tree.Expr, value: tree.Expr | None, original: tree.Expr | None) -> None:
+        """Tells the alias analysis what the versions just bound hold."""
+        if isinstance(new, tree.Name):
+            self.privacy.assigned(new, value, original)
+        elif isinstance(new, tree.Tuple | tree.List):
+            apart = isinstance(original, tree.Tuple) and len(original.items) == len(new.items)
+            for k, item in enumerate(new.items):
+                part = original.items[k] if apart and isinstance(original, tree.Tuple) else None
+                self.note_memory(item, item, None, part)
 
     def split_tuple(self, stmt: tree.Assign) -> bool:
         """Under a mask ``a, b = x, y`` is two assignments, so that each may go where its merge is."""
@@ -1108,7 +1124,9 @@ class ControlPass:
             assert isinstance(t, tree.Name)
             kind = self.expressions.kind_of(v, old)
             carries = (stmt.origin,) if k == 0 else ()
-            self.emit(tree.Assign((self.bind(t.id, kind),), v, at=stmt.at, carries=carries))
+            bound = self.bind(t.id, kind)
+            self.privacy.assigned(bound, v, old)
+            self.emit(tree.Assign((bound,), v, at=stmt.at, carries=carries))
         return True
 
     def settled_number(self, stmt: tree.Assign, value: tree.Expr) -> tree.Expr:
@@ -1158,7 +1176,7 @@ class ControlPass:
         rebind = number and (depends(old) or depends(new) or self.masked)
         if isinstance(old, Tensor):
             rebind = self.masked or (depends(new) and not old.batched) or old.optional
-            if rebind and not old.optional and not self.privacy.is_private(name.id):
+            if rebind and not old.optional and not self.privacy.is_private(old_version):
                 if self.masked or not old.batched:
                     stores.in_place_name(self, stmt)
                     return

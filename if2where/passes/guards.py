@@ -634,8 +634,11 @@ class _Guards:
         for literal in sorted(missing, key=str):
             if not isinstance(literal.atom, tuple) or literal.atom not in self.later or self.count.get(literal.atom, 0) != 1:
                 continue
-            test = self.expand(self.values[literal.atom])
-            if test is None or not self.near(test) & near:
+            value = self.values[literal.atom]
+            at_hand = all(r in self.defined or r not in self.count for r in region_facts.reads(value))
+            test = value if at_hand else self.expand(value)
+            # A test that can stand here as it is costs nothing; one evaluated anew must be about this operand.
+            if test is None or not (at_hand or self.near(test) & near):
                 continue
             name = tree.Name(*literal.atom)
             self.out.append(tree.Assign((name,), test))

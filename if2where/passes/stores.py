@@ -36,40 +36,55 @@ if TYPE_CHECKING:
 
 @dataclass
 class Privacy:
-    """Which local variables hold tensors that nothing else in the function can reach.
+    """Which versions of local variables hold tensors that nothing else in the function can reach.
 
-    A variable is private where every value it is given is fresh (an operation's result, a copy) and
-    where it is never handed on as itself: to another variable, into a container, a closure or a view.
+    A version is private where every value it is given is fresh (an operation's result, a copy) and
+    where the variable is never handed on as itself: to another variable, into a container, a closure
+    or a view.
     """
 
     callee: Callee
     facts: Facts
     _shared: frozenset[str] | None = field(default=None)
+    _borrowed: set[region_facts.Key] = field(default_factory=set)
 
-    def is_private(self, name: str) -> bool:
+    def is_private(self, version: tree.Name) -> bool:
         if self._shared is None:
             self._shared = frozenset(self._find())
-        return name not in self._shared
+        return version.id not in self._shared and region_facts.key(version) not in self._borrowed
+
+    def assigned(self, version: tree.Name, value: tree.Expr | None, original: tree.Expr | None) -> None:
+        """Notes an assignment to a version: ``value`` as converted, ``original`` as written (None where it is unpacked)."""
+        if isinstance(value, tree.Name):
+            fresh = region_facts.key(value) not in self._borrowed and value.version > 0
+        else:
+            fresh = isinstance(value, tree.Select) or (original is not None and self.fresh(original))
+        if not fresh:
+            self._borrowed.add(region_facts.key(version))
 
     def _find(self) -> set[str]:
-        shared = {p.name for p in self.callee.params}
+        shared: set[str] = set()
+        for p in self.callee.params:
+            self._borrowed.add((p.name, 0))
         body = self.callee.node.body
         if isinstance(body, tree.Expr):
             return shared
+        targets = {t for n in tree.walk(body) if isinstance(n, tree.Assign) for t in n.targets}
+        unpacked = {n.value for n in tree.walk(body) if isinstance(n, tree.Assign) and isinstance(n.targets[0], tree.Tuple)}
         shared |= {n for n, _ in region_facts.captured(body)}
+        # What a return hands out is seen by the caller when nothing changes it any more.
+        returned = {n for r in tree.walk(body) if isinstance(r, tree.Return) for n in tree.walk(r)}
         for node in tree.walk(body):
+            if node in returned:
+                continue
             if isinstance(node, tree.Assign):
                 for target in node.targets:
                     self._assigned(target, node.value, shared)
                 if len(node.targets) > 1:
                     shared |= {n.id for t in node.targets for n in region_facts.target_names(t)}
-            elif isinstance(node, tree.For):
-                shared |= {n.id for n in region_facts.target_names(node.target)}
-            elif isinstance(node, tree.WithItem) and node.target is not None:
-                shared |= {n.id for n in region_facts.target_names(node.target)}
             elif isinstance(node, tree.Walrus):
                 shared.add(node.target.id)
-            elif isinstance(node, tree.List | tree.Tuple | tree.Set):
+            elif isinstance(node, tree.List | tree.Tuple | tree.Set) and node not in targets and node not in unpacked:
                 shared |= self._aliases(*node.items)
             elif isinstance(node, tree.Dict):
                 shared |= self._aliases(*node.values)
@@ -80,16 +95,8 @@ class Privacy:
             if isinstance(value, tree.Tuple) and len(value.items) == len(target.items):
                 for t, v in zip(target.items, value.items, strict=True):
                     self._assigned(t, v, shared)
-            else:
-                shared |= {n.id for n in region_facts.target_names(target)}
             return
-        seen = self._aliases(value)
-        if seen:
-            shared |= seen
-            if isinstance(target, tree.Name):
-                shared.add(target.id)
-        elif isinstance(target, tree.Name) and not self.fresh(value):
-            shared.add(target.id)
+        shared |= self._aliases(value)
 
     def _aliases(self, *values: tree.Expr) -> set[str]:
         """The variables whose memory the values may share."""
@@ -247,7 +254,7 @@ def mask_store(walker: ControlPass, stmt: tree.Stmt, target: tree.Subscript, val
     mask: tree.Expr = walker.expressions.named_mask(index, True)
     kind = walker.expressions.kind_of(whole, value)
     if op:
-        whole = tree.Binary(op, x, whole)
+        whole = tree.Binary(op, x if isinstance(whole, tree.Constant) else kept_for_backward(x, op), whole)
         kind = calls.binary(op, base, kind)
     place = walker.place_mask()
     if place is not None:
@@ -326,6 +333,11 @@ def _alike_nodes(a: tree.Node, b: tree.Node) -> bool:
     return isinstance(a, tree.Expr) and isinstance(b, tree.Expr) and _alike(a, b)
 
 
+def kept_for_backward(x: tree.Expr, op: str) -> tree.Expr:
+    """A copy of what an in-place update overwrites, where the operation's derivative needs the old value."""
+    return method_call(x, "clone") if op in ("*", "/", "**", "@") else x
+
+
 def augmented_store(walker: ControlPass, stmt: tree.AugAssign) -> None:
     """``x[i] op= v`` and ``obj.a op= v``."""
     ctx = walker.ctx
@@ -339,6 +351,10 @@ def augmented_store(walker: ControlPass, stmt: tree.AugAssign) -> None:
         return
     old = ctx.facts.kind(target)
     if isinstance(target, tree.Attribute):
+        owner = ctx.facts.kind(target.value)
+        if not isinstance(owner, Instance) or not owner.made:
+            ctx.refuse("store-outlives-call", stmt, target.attr)
+            return
         old = _attribute_before(walker, stmt, target)
         if isinstance(old, Tensor) and not old.optional:
             ctx.refuse("alias-undecided", stmt, f"`{target.attr}` may be shared: write `{target.attr} = {target.attr} {stmt.op} ...`")
@@ -363,7 +379,7 @@ def in_place_name(walker: ControlPass, stmt: tree.AugAssign) -> None:
         ctx.refuse("buffer-not-batched", stmt, f"`{stmt.target.id}` may be shared")
         return
     x = walker.expressions.value(stmt.target)
-    value = tree.Binary(stmt.op, x, walker.expressions.value(stmt.value))
+    value = tree.Binary(stmt.op, kept_for_backward(x, stmt.op), walker.expressions.value(stmt.value))
     mask = walker.place_name()
     assert mask is not None
     kind = calls.binary(stmt.op, old, ctx.facts.kind(stmt.value))
@@ -395,7 +411,7 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         return True
     target = call.func.value
     kind = replace(base, batched=True)
-    if isinstance(target, tree.Name) and walker.privacy.is_private(target.id):
+    if isinstance(target, tree.Name) and walker.privacy.is_private(walker.names.get(target.id, target)):
         made = walker.bind(target.id, kind)
         walker.emit(tree.Assign((made,), twin, at=stmt.at, carries=(stmt.origin,)))
         return True
