@@ -846,7 +846,7 @@ class ControlPass:
         if isinstance(stmt, tree.For):
             target = self.bind_target(stmt.target, stmt)
         self.loops.append(loop)
-        self.place = (active,)
+        self.place = (*self.place, active)
         saved_pending, self.pending = self.pending, []
         self._result = result
         self._result_kind: Kind = BOTTOM
@@ -1048,7 +1048,9 @@ class ControlPass:
         """The samples that come to this place, as one mask; None where all do."""
         mask: tree.Expr | bool = True
         for p in self.place:
-            mask = conjoin(mask, p)
+            within = isinstance(p, tree.Name) and (region_facts.key(p), True) in self.ctx.shrinking
+            # Who is still in a loop has come to it: the masks around the loop say nothing more.
+            mask = p if within else conjoin(mask, p)
         return None if isinstance(mask, bool) else mask
 
     def guarded_store(self, target: tree.Expr) -> bool:

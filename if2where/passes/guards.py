@@ -532,7 +532,7 @@ class _Guards:
         if (lacking or not true_tests) and self.move_tests(operand):
             whole = self.usable(need.gradient, operand, second=lacking)
         elif not true_tests:
-            whole = either(whole, self.usable(need.value, operand, second=False))
+            whole = either(self.usable(need.gradient, operand, second=lacking), self.usable(need.value, operand, second=True))
         if ALL == whole or not whole:
             return None
         return self.build(whole)
@@ -669,7 +669,7 @@ class _Guards:
                     return visit(self.values[key])
                 possible = False
                 return n
-            if isinstance(n, tree.Lambda | tree.Comprehension | tree.Walrus | tree.Conditional):
+            if isinstance(n, tree.Lambda | tree.Comprehension | tree.Walrus):
                 possible = False
                 return n
             if isinstance(n, tree.Attribute) and isinstance(n.value, tree.Name) and n.attr in ("dtype", "device", "shape"):
