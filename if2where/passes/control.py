@@ -89,6 +89,8 @@ class ControlPass:
         self.result: tree.Name | None = None
         self.no_grad: list[tree.With] = []
         self.place_cache: dict[object, tree.Expr] = {}
+        #: What the values kept for an earlier return were made of, and may share memory with.
+        self.kept_from: dict[region_facts.Key, region_facts.Keys] = {}
         self.carried: list[tree.Stmt] = []
         self.privacy = stores.Privacy(ctx.callee, ctx.facts)
         self.expressions = Expressions(ctx, self, numbers.meetings(ctx.callee, ctx.facts))
@@ -167,7 +169,7 @@ class ControlPass:
             rest = stmts[k + 1 :]
             if "fall" not in leaves(outcome):
                 return self.leave(outcome, stmt)
-            if not self.masked and not self.in_flagged_loop():
+            if not self.masked and not self.in_flagged_loop() and "continue" not in leaves(outcome):
                 self.pending.append(outcome)
                 falls = condition(outcome, lambda leaf: leaf.what == "fall")
                 assert not isinstance(falls, bool)
@@ -241,7 +243,7 @@ class ControlPass:
         if not rest:
             return outcome
         mask = self.atom_mask(falls, "going")
-        following = self.masked_block(rest, mask, stmt_before=stmt)
+        following = self.masked_block(rest, mask, outcome)
         return fill(outcome, following)
 
     def atom_mask(self, mask: tree.Expr, hint: str) -> tree.Expr:
@@ -252,12 +254,12 @@ class ControlPass:
         self.emit(tree.Assign((made,), mask))
         return made
 
-    def masked_block(self, stmts: tree.Block, mask: tree.Expr, stmt_before: tree.Stmt) -> Outcome:
-        """The statements for the samples in the mask only; the others keep what they have."""
+    def masked_block(self, stmts: tree.Block, mask: tree.Expr, left: Outcome) -> Outcome:
+        """The statements for the samples in the mask only; the others, that have ``left``, keep what they have."""
         before = dict(self.names)
         outcome, after = self.region(stmts, mask)
         self.names = before
-        observers = self.observers_outside()
+        observers = self.observers_outside() | self.observed(left, ())
         self.merge_names(stmts, mask, after, before, self.observed(outcome, stmts), observers, stmts[0], stmts)
         return outcome
 
@@ -289,6 +291,8 @@ class ControlPass:
             for loop in self.loops:
                 if loop.active is not None or kinds & {"break", "continue"}:
                     names |= self.seen_by_leavers(loop) | (loop.live_head if "continue" in kinds else frozenset())
+            if "continue" in kinds and self.loops:
+                names |= self.loops[-1].live_head | self.loops[-1].live_after
         return names
 
     def region(self, stmts: tree.Block, mask: tree.Expr) -> tuple[Outcome, dict[str, tree.Name]]:
@@ -445,7 +449,7 @@ class ControlPass:
 
     def kept(self, expr: tree.Expr, kind: Kind, stmt: tree.Stmt) -> tree.Expr:
         """The returned value, kept under a name until the merge at the end: what it reads may change till then."""
-        if isinstance(expr, tree.Constant):
+        if isinstance(expr, tree.Constant) or (isinstance(expr, tree.Name) and expr.id not in self.pins and expr.id not in self.captured):
             return expr
         if isinstance(expr, tree.Tuple | tree.Dict) and not any(isinstance(i, tree.Starred) for i in tree.children(expr)):
             parts = expr.items if isinstance(expr, tree.Tuple) else expr.values
@@ -454,6 +458,7 @@ class ControlPass:
             self.ctx.made_kinds[new] = kind
             return new
         made = self.ctx.temporary("result", kind)
+        self.kept_from[region_facts.key(made)] = region_facts.reads(expr)
         self.emit(tree.Assign((made,), expr))
         return made
 
@@ -526,10 +531,10 @@ class ControlPass:
             if a is not None and b is not None and region_facts.key(a) == region_facts.key(b):
                 self.names[name] = a
                 continue
-            wanted_a, wanted_b = name in seen_then and a is not None, name in seen_else and b is not None
-            if name in self.captured and (wanted_a or wanted_b):
-                self.ctx.refuse("shared-closure", node, name)
+            if name in self.captured:
+                self.ctx.refuse("shared-closure", node, f"`{name}`")
                 return
+            wanted_a, wanted_b = name in seen_then and a is not None, name in seen_else and b is not None
             if not wanted_a and not wanted_b:
                 continue
             if wanted_a != wanted_b:
@@ -724,6 +729,7 @@ class ControlPass:
     def plain_loop(self, stmt: tree.For | tree.While) -> Outcome:
         carried, self.carried = self.carried, []
         undo = self.enter_loop(stmt)
+        self.placeholders(stmt, self.data_written(stmt.body))
         loop = _Loop(stmt, None, _ids(self.live.after[stmt]), _ids(self.live.head[stmt]))
         iterated = self.expressions.value(stmt.iter) if isinstance(stmt, tree.For) else None
         if self.place and any(isinstance(s, tree.Assign | tree.AugAssign) for s in tree.walk(stmt.body)):
@@ -815,7 +821,7 @@ class ControlPass:
             self.ctx.refuse("loop-on-data", stmt)
             return FALL
         undo = self.enter_loop(stmt)
-        self.placeholders(stmt)
+        self.placeholders(stmt, {n for n, _ in region_facts.writes(stmt.body)})
         exits = self.data_exits(stmt)
         has_break = region_facts.has_exit(stmt.body, tree.Break)
         has_return = region_facts.has_exit(stmt.body, tree.Return)
@@ -956,9 +962,22 @@ class ControlPass:
             test = tree.BoolOp("and", self.expressions.value(stmt.test, False), test)
         self.emit(replace(stmt, test=test, body=body, orelse=()))
 
-    def placeholders(self, stmt: tree.For | tree.While) -> None:
-        """A value born in the loop's body and frozen when its sample leaves needs something to be merged with at first."""
-        wanted = _ids(self.live.after[stmt]) | _ids(self.live.head[stmt])
+    def data_written(self, block: tree.Block) -> set[str]:
+        """The variables that only some samples may bind in the block."""
+        found: set[str] = set()
+        for k, s in enumerate(block):
+            if isinstance(s, tree.If | tree.While) and self.ctx.depends(s.test):
+                found |= {n for n, _ in region_facts.writes(s)}
+                if _may_leave(s):
+                    found |= {n for later in block[k + 1 :] for n, _ in region_facts.writes(later)}
+            else:
+                for b in region_facts.blocks(s):
+                    found |= self.data_written(b)
+        return found
+
+    def placeholders(self, stmt: tree.For | tree.While, written: set[str]) -> None:
+        """A value born in the loop's body, for some samples, needs something to be merged with in the first step."""
+        wanted = (_ids(self.live.after[stmt]) | _ids(self.live.head[stmt])) & written
         for name in _in_order(stmt.body):
             if name in self.names or name not in wanted or name not in self.pins:
                 continue
@@ -993,7 +1012,7 @@ class ControlPass:
         while rest:
             cut = next((k for k, s in enumerate(rest) if _may_leave(s)), len(rest) - 1)
             run, rest = rest[: cut + 1], rest[cut + 1 :]
-            outcome = self.masked_block(run, mask, run[0])
+            outcome = self.masked_block(run, mask, FALL)
             kinds = leaves(outcome)
             if kinds <= {"fall"}:
                 continue
@@ -1065,7 +1084,9 @@ class ControlPass:
         if not isinstance(root, tree.Name) or not self.privacy.is_private(self.names.get(root.id, root)):
             return True
         current = self.names.get(root.id)
-        return any(current is not None and region_facts.key(current) in _returned(p) for p in self.pending)
+        kept = {k for p in self.pending for k in _returned(p)}
+        kept |= {k for name in kept for k in self.kept_from.get(name, ())}
+        return current is not None and region_facts.key(current) in kept
 
     def place_name(self) -> tree.Expr | None:
         """The mask of the place under a name; one name for all stores of the same place."""

@@ -86,6 +86,14 @@ def holds(mask: tree.Expr, held: bool = True) -> Demand:
     return frozenset([frozenset([Literal(mask, held)])])
 
 
+def named(demand: Demand) -> Demand:
+    """The demand in terms of mask variables only, which makes it larger."""
+    result: Demand = NEVER
+    for condition in demand:
+        result = either(result, frozenset([frozenset(x for x in condition if isinstance(x.atom, tuple))]))
+    return result
+
+
 def without(demand: Demand, atoms: frozenset[region_facts.Key], shrinking: frozenset[Literal]) -> Demand:
     """The demand with literals on the given mask variables dropped, which makes it larger.
 

@@ -17,7 +17,7 @@ from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unk
 from if2where.ops import table
 from if2where.passes import hints
 from if2where.passes.context import Context, method_call
-from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, without
+from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
 from if2where.program import Callee
 from if2where.region import facts as region_facts
 from if2where.region import tree
@@ -220,6 +220,8 @@ class _Guards:
         return False
 
     def add(self, key: Key, need: _Need) -> None:
+        # A test without a name says nothing outside its own expression.
+        need = _Need(named(need.value), named(need.gradient))
         old = self.needs.get(key)
         self.needs[key] = need if old is None else old.join(need)
 
@@ -241,6 +243,10 @@ class _Guards:
                 yield child, need.tested
         elif isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach":
             yield node.func.value, need.tested
+        elif isinstance(node, tree.Binary) and node.op in ("&", "|") and node.origin is None:
+            # Where the left side settles it, the right one is not asked for.
+            yield node.left, need.tested
+            yield node.right, need.where(self.holds(node.left, node.op == "&")).tested
         elif isinstance(node, tree.Lambda):
             yield node.body, EVERYWHERE
         else:

@@ -411,7 +411,7 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         return True
     target = call.func.value
     kind = replace(base, batched=True)
-    if isinstance(target, tree.Name) and walker.privacy.is_private(walker.names.get(target.id, target)):
+    if isinstance(target, tree.Name) and not walker.masked and walker.privacy.is_private(walker.names.get(target.id, target)):
         made = walker.bind(target.id, kind)
         walker.emit(tree.Assign((made,), twin, at=stmt.at, carries=(stmt.origin,)))
         return True
@@ -431,6 +431,8 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
 def _out_of_place(walker: ControlPass, call: tree.Call, name: str) -> tree.Expr | None:
     assert isinstance(call.func, tree.Attribute)
     x = walker.expressions.value(call.func.value)
+    if walker.place and name in ("mul_", "div_", "pow_", "sqrt_", "exp_", "matmul_", "addcmul_", "addcdiv_", "sigmoid_", "tanh_"):
+        x = method_call(x, "clone")
     args = tuple(replace(a, value=walker.expressions.value(a.value)) for a in call.args)
     if name == "zero_":
         return torch_call("zeros_like", x)
