@@ -10,7 +10,7 @@ demanded where the mask picks it. A test demands the value of what it reads, but
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends, is_floating
@@ -464,6 +464,9 @@ class _Guards:
         mask = self.mask(need, old)
         if mask is None:
             return new
+        known = self.safe_arguments(old)
+        if known is not None:
+            return self.with_safe_arguments(new, old, known, mask)
         args = list(new.args)
         for k, arg in enumerate(old.args):
             kind = self.ctx.kind(arg.value)
@@ -478,6 +481,33 @@ class _Guards:
         if isinstance(result, Tensor) and result.dtype != "bool":
             return self.select(mask, called, tree.Constant(0))
         return called
+
+    def safe_arguments(self, call: tree.Call) -> dict[str, table.Guarded] | None:
+        """For a helper whose risky operations all work on its parameters as they come: which, and safe values."""
+        callees = self.ctx.facts.callees.get(call, frozenset())
+        found: dict[str, table.Guarded] = {}
+        for callee in callees:
+            rebound = {n for n, _ in region_facts.writes(callee.node.body)} if isinstance(callee.node, tree.FunctionDef) else set()
+            for operand, row in risky_operands(callee, self.ctx):
+                plain = isinstance(operand, tree.Name) and operand.id not in rebound and any(p.name == operand.id for p in callee.positional)
+                if row is None or not plain or not isinstance(row.safe, int | float):
+                    return None
+                assert isinstance(operand, tree.Name)
+                if found.setdefault(operand.id, row).safe != row.safe:
+                    return None
+        return found if callees else None
+
+    def with_safe_arguments(self, new: tree.Call, old: tree.Call, known: dict[str, table.Guarded], mask: tree.Expr) -> tree.Expr:
+        args = list(new.args)
+        for callee in self.ctx.facts.callees[old]:
+            names = [p.name for p in callee.positional]
+            if callee.owner is not None and not callee.is_staticmethod and isinstance(old.func, tree.Attribute):
+                names = names[1:]
+            for k, arg in enumerate(old.args):
+                name = arg.keyword or (names[k] if k < len(names) else "")
+                if name in known and args[k] is new.args[k] and _is_tensor(self.ctx.kind(arg.value)):
+                    args[k] = replace(args[k], value=self.select(mask, args[k].value, self.safe_value(args[k].value, known[name])))
+        return new if all(a is b for a, b in zip(args, new.args, strict=True)) else replace(new, args=tuple(args))
 
     def guarded_index(self, new: tree.Subscript, old: tree.Subscript, need: _Need) -> tree.Expr:
         if not isinstance(self.ctx.kind(old.value), Tensor | Bottom):
@@ -787,28 +817,55 @@ def _called(node: tree.Call) -> str:
     return node.func.attr if isinstance(node.func, tree.Attribute) else node.func.id if isinstance(node.func, tree.Name) else getattr(node.func, "name", "")
 
 
-def risky(callee: Callee, ctx: Context, seen: frozenset[Callee] = frozenset()) -> bool:
-    """Whether a function of the program runs a partial or faulting operation."""
+def risky(callee: Callee, ctx: Context) -> bool:
+    """Whether a function of the program runs a partial or faulting operation, or one that is not known."""
+    return any(True for _ in risky_operands(callee, ctx))
+
+
+def risky_operands(
+    callee: Callee, ctx: Context, seen: frozenset[Callee] = frozenset()
+) -> Iterator[tuple[tree.Expr, table.Guarded | None]]:
+    """The operands that may be harmful in a function, each with its row; None for the row where that is not known."""
     if callee in seen:
-        return False
+        return
     for node in tree.walk(callee.node.body):
         if isinstance(node, tree.Binary):
             if node.op in ("/", "//", "%") and _is_tensor(ctx.facts.kind(node.right)) and not positive(node.right):
-                return True
-            if node.op == "**" and table.power(_literal(node.right)).speculation == "partial" and _is_tensor(ctx.facts.kind(node.left)):
-                return True
+                yield node.right, (table.DIVISION if node.op == "/" else table.INTEGER_DIVISION).operands[0]
+            if node.op == "**" and _is_tensor(ctx.facts.kind(node.left)):
+                row = table.power(_literal(node.right))
+                if row.speculation == "partial":
+                    yield node.left, row.operands[0]
         elif isinstance(node, tree.Call):
             func = ctx.facts.kind(node.func)
             name = str(func.value).rsplit(".", 1)[-1] if isinstance(func, Static) and func.what == "torch" else _called(node)
-            row = table.lookup(name)
-            if isinstance(func, Static) and func.what in ("torch", "method") and row is not None and row.speculation in ("partial", "faulting"):
-                return True
-            inner = ctx.facts.callees.get(node, frozenset())
-            if any(risky(c, ctx, seen | {callee}) for c in inner):
-                return True
+            listed = table.lookup(name)
+            if isinstance(func, Static) and func.what in ("torch", "method") and listed is not None and listed.speculation in ("partial", "faulting"):
+                operands = _operands(node, listed, func.what == "method")
+                yield from operands if operands is not None else [(node, None)]
+            for inner in ctx.facts.callees.get(node, frozenset()):
+                yield from ((node, None) for _ in risky_operands(inner, ctx, seen | {callee}))
             if isinstance(func, Unknown) and any(ctx.depends(a.value) for a in node.args):
-                return True
-    return False
+                yield node, None
+        elif isinstance(node, tree.Subscript):
+            for item in node.items:
+                kind = ctx.facts.kind(item)
+                if isinstance(ctx.facts.kind(node.value), Tensor) and isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool":
+                    yield item, table.INDEXING.operands[0]
+
+
+def _operands(node: tree.Call, row: table.Operation, method: bool) -> list[tuple[tree.Expr, table.Guarded | None]] | None:
+    found: list[tuple[tree.Expr, table.Guarded | None]] = []
+    for operand in row.operands:
+        if method and operand.position == 0 and isinstance(node.func, tree.Attribute):
+            found.append((node.func.value, operand))
+            continue
+        index = operand.position - method
+        value = next((a.value for k, a in enumerate(node.args) if a.keyword == operand.keyword or (a.keyword is None and k == index)), None)
+        if value is None:
+            return None
+        found.append((value, operand))
+    return found
 
 
 __all__ = ["guard", "hints", "is_floating", "positive", "risky"]
