@@ -30,13 +30,34 @@ def main() -> None:
 @click.option("-o", "--output", metavar="FILE", help="Write one file's result elsewhere (-: stdout).")
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 where something would change.")
 @click.option("--function", "functions", multiple=True, metavar="NAME", help="Convert the functions of this name.")
-@click.option("--scope", type=click.Choice(["auto", "vmapped", "all"]), default="auto", show_default=True, help="Which functions.")
-@click.option("--guards", type=click.Choice(["auto", "none"]), default="auto", show_default=True, help="Keep the branch not taken from making NaN.")
-@click.option("--checks", type=click.Choice(["keep", "drop"]), default="keep", show_default=True, help="What to do with asserts and raises on the data.")
-@click.option("--max-iterations", type=click.IntRange(1), metavar="N", help="Bound each data-dependent while by N steps of plain torch.")
+@click.option(
+    "--scope", type=click.Choice(["auto", "vmapped", "all"]), default="auto", show_default=True, help="Which functions."
+)
+@click.option(
+    "--guards",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    show_default=True,
+    help="Keep the branch not taken from making NaN.",
+)
+@click.option(
+    "--checks",
+    type=click.Choice(["keep", "drop"]),
+    default="keep",
+    show_default=True,
+    help="What to do with asserts and raises on the data.",
+)
+@click.option(
+    "--max-iterations",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Bound each data-dependent while by N steps of plain torch.",
+)
 @click.option("--allow-random", is_flag=True, help="Draw random numbers under a branch for all samples.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, in folders.")
-@click.option("--output-format", type=click.Choice(["text", "json", "sarif", "github"]), default="text", show_default=True)
+@click.option(
+    "--output-format", type=click.Choice(["text", "json", "sarif", "github"]), default="text", show_default=True
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 def convert(
@@ -151,7 +172,7 @@ class _Run:
         from if2where.files import read
         from if2where.module import decode
 
-        raw = click.get_binary_stream("stdin").read() if path == "-" else read(Path(path))
+        raw = sys.stdin.buffer.read() if path == "-" else read(Path(path))
         return raw, decode(raw, path)
 
     def convert(self, sources: list[Source]) -> tuple[list[tuple[Source, Conversion]], int]:
@@ -171,7 +192,9 @@ class _Run:
                     continue
                 if self.debug:
                     raise
-                click.echo(f"{group[0].path}:1:1: error: IW999 internal error: {type(error).__name__}: {error}", err=True)
+                click.echo(
+                    f"{group[0].path}:1:1: error: IW999 internal error: {type(error).__name__}: {error}", err=True
+                )
                 failed += 1
                 continue
             for source, result in zip(group, results, strict=True):
@@ -197,11 +220,11 @@ class _Run:
         if self.output is not None:
             data = encode(source, result.text)
             if self.output == "-":
-                click.get_binary_stream("stdout").write(data)
+                sys.stdout.buffer.write(data)
             else:
                 write(Path(self.output), data)
         elif source.path == "-":
-            click.get_binary_stream("stdout").write(encode(source, result.text))
+            sys.stdout.buffer.write(encode(source, result.text))
         elif result.text != source.text and self.write:
             write(Path(source.path), encode(source, result.text), raw)
         elif result.text != source.text and self.output_format == "text" and not self.check:

@@ -199,11 +199,15 @@ def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
 def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewrite]:
     settings = Settings(options.checks, options.max_iterations, options.allow_random)
     effects = Effects(facts)
-    rewrites = [_rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None]
+    rewrites = [
+        _rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None
+    ]
     return _with_callers_of_refused(rewrites, facts)
 
 
-def _rewrite(program: Program, facts: Facts, callee: Callee, settings: Settings, effects: Effects, options: Options) -> _Rewrite:
+def _rewrite(
+    program: Program, facts: Facts, callee: Callee, settings: Settings, effects: Effects, options: Options
+) -> _Rewrite:
     ctx = Context(program, facts, callee, settings)
     walker = ControlPass(ctx, effects)
     new = walker.run()
@@ -231,8 +235,11 @@ def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Re
     refused = {r.callee for r in rewrites if r.refusals}
     while True:
         more = [
-            r for r in by_callee.values()
-            if r.changed and r.callee not in refused and any(r.callee in _roots(facts.callers.get(c, frozenset())) for c in refused)
+            r
+            for r in by_callee.values()
+            if r.changed
+            and r.callee not in refused
+            and any(r.callee in _roots(facts.callers.get(c, frozenset())) for c in refused)
         ]
         if not more:
             break
@@ -283,7 +290,9 @@ def _diagnostic(finding: Finding, path: str) -> Diagnostic:
 
 def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) -> Conversion:
     path, text = module.source.path, module.source.text
-    refusals = sorted({_diagnostic(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code))
+    refusals = sorted(
+        {_diagnostic(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code)
+    )
     changed = [r for r in rewrites if r.changed and not r.refusals]
     notes = [_diagnostic(f, path) for r in changed for f in r.notes]
     new = splice(text, [(*_span(r), r.text) for r in _outermost(changed)])

@@ -47,7 +47,9 @@ _UNARY: dict[str, type[cst.BaseUnaryOp]] = {"-": cst.Minus, "+": cst.Plus, "~": 
 ATOM, UNARY_LEVEL, COMPARE_LEVEL, CONDITIONAL_LEVEL = 16, 13, 6, 2
 
 
-def emit_function(unit: FunctionUnit, root: tree.FunctionDef | tree.Lambda, torch: str = "torch", helper: str = "any_active") -> str:
+def emit_function(
+    unit: FunctionUnit, root: tree.FunctionDef | tree.Lambda, torch: str = "torch", helper: str = "any_active"
+) -> str:
     """The text of the function's slice for the changed tree.
 
     ``torch`` is the expression under which the module reaches torch, ``helper`` that for ``any_active``.
@@ -55,10 +57,8 @@ def emit_function(unit: FunctionUnit, root: tree.FunctionDef | tree.Lambda, torc
     if root is unit.root:
         return unit.text
     emitter = _Emitter(unit, torch, helper)
-    node: cst.CSTNode
     if isinstance(root, tree.Lambda):
-        node = emitter.expr(root)
-        return cst.Module([]).code_for_node(_bare(cast(cst.BaseExpression, node)))
+        return cst.Module([]).code_for_node(_bare(emitter.expr(root)))
     node = emitter.statement(root)
     code = cast(cst.Module, unit.module.deep_replace(unit.node, node)).code
     return code[len(unit.prefix) :]
@@ -90,7 +90,7 @@ def _level(node: cst.BaseExpression) -> int:
 
 
 def _bracketed(node: cst.BaseExpression) -> cst.BaseExpression:
-    return cast(cst.BaseExpression, node.with_changes(lpar=[cst.LeftParen(), *node.lpar], rpar=[*node.rpar, cst.RightParen()]))
+    return node.with_changes(lpar=[cst.LeftParen(), *node.lpar], rpar=[*node.rpar, cst.RightParen()])
 
 
 def _bare(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -99,7 +99,7 @@ def _bare(node: cst.BaseExpression) -> cst.BaseExpression:
         return node
     if isinstance(node, cst.Tuple) and not node.elements:
         return node
-    return cast(cst.BaseExpression, node.with_changes(lpar=[], rpar=[]))
+    return node.with_changes(lpar=[], rpar=[])
 
 
 def _code(node: cst.CSTNode) -> str:
@@ -194,7 +194,9 @@ class _Emitter:
         if isinstance(value, float):
             return cst.Float(repr(value))
         if isinstance(value, str):
-            return cst.SimpleString('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if value.isprintable() else repr(value))
+            return cst.SimpleString(
+                '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if value.isprintable() else repr(value)
+            )
         return cst.parse_expression(repr(value))
 
     def _torchname(self, node: tree.TorchName, origin: Any) -> cst.BaseExpression:
@@ -213,10 +215,16 @@ class _Emitter:
 
     def _call(self, node: tree.Call, origin: cst.Call | None) -> cst.BaseExpression:
         func = self.fit(node.func, ATOM)
-        same = origin is not None and len(origin.args) == len(node.args) and all(a.origin is b for a, b in zip(node.args, origin.args, strict=True))
+        same = (
+            origin is not None
+            and len(origin.args) == len(node.args)
+            and all(a.origin is b for a, b in zip(node.args, origin.args, strict=True))
+        )
         if same:
             assert origin is not None
-            return origin.with_changes(func=func, args=[self.argument(a, b) for a, b in zip(node.args, origin.args, strict=True)])
+            return origin.with_changes(
+                func=func, args=[self.argument(a, b) for a, b in zip(node.args, origin.args, strict=True)]
+            )
         return cst.Call(func, self.fresh_args(node.args))
 
     def argument(self, node: tree.Argument, origin: cst.Arg) -> cst.Arg:
@@ -232,12 +240,18 @@ class _Emitter:
             value = self.fit(a.value, 0, bare=True)
             if isinstance(value, cst.GeneratorExp) and not value.lpar and not alone:
                 value = _bracketed(value)
-            comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if k < len(args) - 1 else cst.MaybeSentinel.DEFAULT
+            comma = (
+                cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+                if k < len(args) - 1
+                else cst.MaybeSentinel.DEFAULT
+            )
             made.append(
                 cst.Arg(
                     value,
                     keyword=cst.Name(a.keyword) if a.keyword is not None else None,
-                    equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")) if a.keyword else cst.MaybeSentinel.DEFAULT,
+                    equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+                    if a.keyword
+                    else cst.MaybeSentinel.DEFAULT,
                     star=cast(Any, a.star),
                     comma=comma,
                 )
@@ -261,7 +275,9 @@ class _Emitter:
             elif node.is_tuple and len(node.items) == 1:
                 comma = cst.Comma()
             part = self.index(item, before)
-            elements.append(before.with_changes(slice=part) if before is not None else cst.SubscriptElement(part, comma))
+            elements.append(
+                before.with_changes(slice=part) if before is not None else cst.SubscriptElement(part, comma)
+            )
         if origin is not None:
             return origin.with_changes(value=value, slice=elements)
         return cst.Subscript(value, elements)
@@ -270,7 +286,9 @@ class _Emitter:
         if item in self.originals and before is not None:
             return before.slice
         if isinstance(item, tree.Slice):
-            parts = [self.fit(p, CONDITIONAL_LEVEL) if p is not None else None for p in (item.lower, item.upper, item.step)]
+            parts = [
+                self.fit(p, CONDITIONAL_LEVEL) if p is not None else None for p in (item.lower, item.upper, item.step)
+            ]
             if isinstance(item.origin, cst.Slice):
                 return item.origin.with_changes(lower=parts[0], upper=parts[1], step=parts[2])
             return cst.Slice(parts[0], parts[1], parts[2])
@@ -307,7 +325,9 @@ class _Emitter:
         if isinstance(origin, cst.Comparison) and len(origin.comparisons) == len(rest):
             targets = [c.with_changes(comparator=r) for c, r in zip(origin.comparisons, rest, strict=True)]
             return origin.with_changes(left=left, comparisons=targets)
-        return cst.Comparison(left, [cst.ComparisonTarget(_COMPARE[op](), r) for op, r in zip(node.ops, rest, strict=True)])
+        return cst.Comparison(
+            left, [cst.ComparisonTarget(_COMPARE[op](), r) for op, r in zip(node.ops, rest, strict=True)]
+        )
 
     def _conditional(self, node: tree.Conditional, origin: Any) -> cst.BaseExpression:
         body, test, orelse = self.fit(node.body, 3), self.fit(node.test, 3), self.fit(node.orelse, CONDITIONAL_LEVEL)
@@ -324,7 +344,11 @@ class _Emitter:
             if old is not None and isinstance(old[k], cst.StarredElement) == starred:
                 made.append(old[k].with_changes(value=value))
             else:
-                comma: Any = cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if k < len(items) - 1 else cst.MaybeSentinel.DEFAULT
+                comma: Any = (
+                    cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+                    if k < len(items) - 1
+                    else cst.MaybeSentinel.DEFAULT
+                )
                 made.append(cst.StarredElement(value, comma=comma) if starred else cst.Element(value, comma=comma))
         return made
 
@@ -346,14 +370,22 @@ class _Emitter:
         old = origin.elements if isinstance(origin, cst.Dict) and len(origin.elements) == len(node.values) else None
         made: list[cst.BaseDictElement] = []
         for k, (key, value) in enumerate(zip(node.keys, node.values, strict=True)):
-            comma: Any = cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")) if k < len(node.values) - 1 else cst.MaybeSentinel.DEFAULT
+            comma: Any = (
+                cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+                if k < len(node.values) - 1
+                else cst.MaybeSentinel.DEFAULT
+            )
             if key is None:
                 part = self.fit(value, 7)
-                made.append(old[k].with_changes(value=part) if old is not None else cst.StarredDictElement(part, comma=comma))
+                made.append(
+                    old[k].with_changes(value=part) if old is not None else cst.StarredDictElement(part, comma=comma)
+                )
             else:
                 parts = self.fit(key, CONDITIONAL_LEVEL), self.fit(value, 1)
                 made.append(
-                    old[k].with_changes(key=parts[0], value=parts[1]) if old is not None else cst.DictElement(*parts, comma=comma)
+                    old[k].with_changes(key=parts[0], value=parts[1])
+                    if old is not None
+                    else cst.DictElement(*parts, comma=comma)
                 )
         return origin.with_changes(elements=made) if old is not None else cst.Dict(made)
 
@@ -382,7 +414,7 @@ class _Emitter:
         made = {"list": cst.ListComp, "set": cst.SetComp, "generator": cst.GeneratorExp}[node.form]
         if isinstance(origin, made):
             return origin.with_changes(elt=element, for_in=clauses)
-        return made(element, clauses)
+        return cast(cst.BaseExpression, made(element, clauses))
 
     def clauses(self, clauses: tuple[tree.Clause, ...]) -> cst.CompFor:
         first, rest = clauses[0], clauses[1:]
@@ -467,14 +499,20 @@ class _Emitter:
             return None
         group = stmts[k : k + len(line.body)]
         if len(group) < len(line.body) or any(
-            not isinstance(s.origin, tuple) or s.origin[0] is not b or s.carries for s, b in zip(group, line.body, strict=True)
+            not isinstance(s.origin, tuple) or s.origin[0] is not b or s.carries
+            for s, b in zip(group, line.body, strict=True)
         ):
             return None
         small = [self.small(s) for s in group]
         return line if all(a.deep_equals(b) for a, b in zip(small, line.body, strict=True)) else None
 
     def statement(self, stmt: tree.Stmt) -> cst.BaseStatement:
-        if stmt in self.originals and not stmt.carries and not isinstance(stmt.origin, tuple) and stmt.origin is not None:
+        if (
+            stmt in self.originals
+            and not stmt.carries
+            and not isinstance(stmt.origin, tuple)
+            and stmt.origin is not None
+        ):
             return cast(cst.BaseStatement, stmt.origin)
         made: cst.BaseStatement
         if isinstance(stmt, tree.If | tree.For | tree.While | tree.With | tree.FunctionDef):
@@ -495,8 +533,10 @@ class _Emitter:
             if isinstance(line, cst.SimpleStatementLine) and line.body[0] is before:
                 leading = line.leading_lines
             trailing = line.trailing_whitespace if line.body[-1] is before else cst.TrailingWhitespace()
-            bare = cast(cst.BaseSmallStatement, small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
-            return cst.SimpleStatementLine([self.valid(bare)], leading_lines=list(leading), trailing_whitespace=trailing)
+            bare = small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+            return cst.SimpleStatementLine(
+                [self.valid(bare)], leading_lines=list(leading), trailing_whitespace=trailing
+            )
         return cst.SimpleStatementLine([self.valid(small)])
 
     def valid(self, small: cst.BaseSmallStatement) -> cst.BaseSmallStatement:
@@ -505,13 +545,15 @@ class _Emitter:
         if "\n" not in code and "\r" not in code:
             return small
         try:
-            ast.parse(code.replace("await ", "").replace("yield ", "") if "return" not in code else f"def f():\n {code}")
+            ast.parse(
+                code.replace("await ", "").replace("yield ", "") if "return" not in code else f"def f():\n {code}"
+            )
             return small
         except SyntaxError:
             pass
         value = getattr(small, "value", None)
         if isinstance(value, cst.BaseExpression):
-            return cast(cst.BaseSmallStatement, small.with_changes(value=_bracketed(value)))
+            return small.with_changes(value=_bracketed(value))
         return small
 
     def with_comments(self, made: cst.BaseStatement, stmt: tree.Stmt) -> cst.BaseStatement:
@@ -528,8 +570,12 @@ class _Emitter:
                     lines.append(cst.EmptyLine(comment=cst.Comment(comment)))
         old = list(getattr(made, "leading_lines", ()))
         first = _leading(stmt.carries[0])
-        blank = [cst.EmptyLine(indent=False)] if first and first[0].comment is None and not (old and old[0].comment is None) else []
-        return cast(cst.BaseStatement, made.with_changes(leading_lines=[*blank, *lines, *old]))
+        blank = (
+            [cst.EmptyLine(indent=False)]
+            if first and first[0].comment is None and not (old and old[0].comment is None)
+            else []
+        )
+        return made.with_changes(leading_lines=[*blank, *lines, *old])
 
     def small(self, stmt: tree.Stmt) -> cst.BaseSmallStatement:
         origin = stmt.origin[0] if isinstance(stmt.origin, tuple) else None
@@ -546,7 +592,9 @@ class _Emitter:
             return cast(cst.BaseSmallStatement, origin.with_changes(**parts))
         if isinstance(stmt, tree.ExprStmt):
             value = self.fit(stmt.value, 0)
-            return cast(cst.BaseSmallStatement, origin.with_changes(value=value) if origin is not None else cst.Expr(value))
+            return cast(
+                cst.BaseSmallStatement, origin.with_changes(value=value) if origin is not None else cst.Expr(value)
+            )
         if isinstance(stmt, tree.Return):
             if stmt.value is None:
                 return cst.Return(None)
@@ -555,7 +603,11 @@ class _Emitter:
                 return origin if value is origin.value else origin.with_changes(value=value)
             return cst.Return(self.fit(stmt.value, -1, bare=True))
         if isinstance(stmt, tree.Break | tree.Continue | tree.Pass):
-            plain: dict[type[tree.Stmt], cst.BaseSmallStatement] = {tree.Break: cst.Break(), tree.Continue: cst.Continue(), tree.Pass: cst.Pass()}
+            plain: dict[type[tree.Stmt], cst.BaseSmallStatement] = {
+                tree.Break: cst.Break(),
+                tree.Continue: cst.Continue(),
+                tree.Pass: cst.Pass(),
+            }
             return plain[type(stmt)]
         if isinstance(stmt, tree.Assert):
             assert isinstance(origin, cst.Assert)
@@ -573,7 +625,9 @@ class _Emitter:
             if value is not origin.value:
                 value = self.fit(stmt.value, -1)
             targets = [t.with_changes(target=self.expr(e)) for t, e in zip(origin.targets, stmt.targets, strict=True)]
-            same = value is origin.value and all(a.target is b.target for a, b in zip(targets, origin.targets, strict=True))
+            same = value is origin.value and all(
+                a.target is b.target for a, b in zip(targets, origin.targets, strict=True)
+            )
             return origin if same else origin.with_changes(targets=targets, value=value)
         value = self.fit(stmt.value, -1, bare=True)
         return cst.Assign([cst.AssignTarget(cast(Any, self.expr(t))) for t in stmt.targets], value)
@@ -591,8 +645,15 @@ class _Emitter:
             orelse_block = self.orelse(stmt.orelse, origin)
             if isinstance(origin, cst.For):
                 body = self.block(stmt.body, origin.body)
-                return origin.with_changes(target=self.expr(stmt.target), iter=_on_one_line(self.fit(stmt.iter, -1)), body=body, orelse=orelse_block)
-            return cst.For(cast(Any, self.expr(stmt.target)), self.fit(stmt.iter, 0), self.block(stmt.body, None), orelse_block)
+                return origin.with_changes(
+                    target=self.expr(stmt.target),
+                    iter=_on_one_line(self.fit(stmt.iter, -1)),
+                    body=body,
+                    orelse=orelse_block,
+                )
+            return cst.For(
+                cast(Any, self.expr(stmt.target)), self.fit(stmt.iter, 0), self.block(stmt.body, None), orelse_block
+            )
         if isinstance(stmt, tree.While):
             body = self.block(stmt.body, origin.body if isinstance(origin, cst.While) else None)
             test = _on_one_line(self.fit(stmt.test, 0))
@@ -604,7 +665,8 @@ class _Emitter:
             assert isinstance(origin, cst.With)
             items = [o.with_changes(item=self.fit(i.context, 0)) for o, i in zip(origin.items, stmt.items, strict=True)]
             return origin.with_changes(items=items, body=self.block(stmt.body, origin.body))
-        assert isinstance(stmt, tree.FunctionDef) and isinstance(origin, cst.FunctionDef)
+        assert isinstance(stmt, tree.FunctionDef)
+        assert isinstance(origin, cst.FunctionDef)
         params = self.parameters(stmt.params, origin.params)
         return origin.with_changes(body=self.block(stmt.body, origin.body), params=params)
 
@@ -665,7 +727,9 @@ def add_import(text: str, module: ast.Module, line: str) -> str:
     after = 0
     before: int | None = None
     for stmt in module.body:
-        docstring = isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant) and isinstance(stmt.value.value, str)
+        docstring = (
+            isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant) and isinstance(stmt.value.value, str)
+        )
         future = isinstance(stmt, ast.ImportFrom) and stmt.module == "__future__"
         if docstring or future:
             after = stmt.end_lineno or after
@@ -673,7 +737,9 @@ def add_import(text: str, module: ast.Module, line: str) -> str:
         if isinstance(stmt, ast.Import | ast.ImportFrom):
             before = stmt.lineno
         break
-    lines = text.splitlines(keepends=True) if newline == "\n" or "\r" not in text.replace("\r\n", "") else text.split("\n")
+    lines = (
+        text.splitlines(keepends=True) if newline == "\n" or "\r" not in text.replace("\r\n", "") else text.split("\n")
+    )
     if before is not None:
         last = before
         for stmt in module.body:

@@ -40,7 +40,12 @@ def find(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[Path]:
 
 def _enters(folder: Path, patterns: tuple[str, ...]) -> bool:
     plain = not folder.name.startswith(".") and folder.name not in _SKIPPED_FOLDERS
-    return plain and not (folder / "pyvenv.cfg").exists() and not folder.name.endswith(".py") and not _excluded(folder, patterns)
+    return (
+        plain
+        and not (folder / "pyvenv.cfg").exists()
+        and not folder.name.endswith(".py")
+        and not _excluded(folder, patterns)
+    )
 
 
 def _excluded(path: Path, patterns: tuple[str, ...]) -> bool:

@@ -162,7 +162,10 @@ class Program:
             siblings = [
                 f.node
                 for f in callee.module.functions
-                if f.parent is not None and f.parent.node is outer.node and isinstance(f.node, ast.FunctionDef) and f.node.name == name
+                if f.parent is not None
+                and f.parent.node is outer.node
+                and isinstance(f.node, ast.FunctionDef)
+                and f.node.name == name
             ]
             if siblings:
                 return Function(frozenset(self.callee(n) for n in siblings))
@@ -230,7 +233,9 @@ class Program:
 
     def methods(self, info: ClassInfo, name: str) -> frozenset[Callee]:
         for cls in self.bases(info):
-            found = [n for n in cls.node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
+            found = [
+                n for n in cls.node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name
+            ]
             if found:
                 return frozenset([self.callee(found[-1])])
         return frozenset()
@@ -238,7 +243,13 @@ class Program:
     def class_attribute(self, info: ClassInfo, name: str) -> Kind | None:
         for cls in self.bases(info):
             for stmt in cls.node.body:
-                targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target] if isinstance(stmt, ast.AnnAssign) else []
+                targets = (
+                    stmt.targets
+                    if isinstance(stmt, ast.Assign)
+                    else [stmt.target]
+                    if isinstance(stmt, ast.AnnAssign)
+                    else []
+                )
                 value = getattr(stmt, "value", None)
                 if value is not None and any(isinstance(t, ast.Name) and t.id == name for t in targets):
                     return self.value(value, cls.module)
@@ -271,7 +282,11 @@ class Program:
             return calls.constant(node.value)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.value(node.operand, module)
-            return calls.constant(-inner.value) if isinstance(inner, Static) and isinstance(inner.value, int | float) else inner
+            return (
+                calls.constant(-inner.value)
+                if isinstance(inner, Static) and isinstance(inner.value, int | float)
+                else inner
+            )
         if isinstance(node, ast.Lambda):
             return Function(frozenset([self.callee(node)]))
         if isinstance(node, ast.Name):
@@ -288,7 +303,9 @@ class Program:
                 return calls.binary(op, self.value(node.left, module), self.value(node.right, module))
         if isinstance(node, ast.Attribute):
             base = self.value(node.value, module)
-            return calls.attribute(base, node.attr, self, module) if isinstance(base, Static | Tensor) else Unknown(False)
+            return (
+                calls.attribute(base, node.attr, self, module) if isinstance(base, Static | Tensor) else Unknown(False)
+            )
         if isinstance(node, ast.Call):
             return self._call_value(node, module)
         return Unknown(False)
@@ -303,7 +320,17 @@ class Program:
             return calls.library_call(func, positional, keywords, lambda *_: Unknown(False))
         if isinstance(node.func, ast.Attribute):
             base = self.value(node.func.value, module)
-            if isinstance(base, Instance) and node.func.attr in ("eval", "train", "to", "double", "float", "half", "cuda", "cpu", "requires_grad_"):
+            if isinstance(base, Instance) and node.func.attr in (
+                "eval",
+                "train",
+                "to",
+                "double",
+                "float",
+                "half",
+                "cuda",
+                "cpu",
+                "requires_grad_",
+            ):
                 return base
             if isinstance(base, Tensor):
                 method = calls.attribute(base, node.func.attr, self, module)
@@ -396,4 +423,4 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _top_level(handler.body)
 
 
-__all__ = ["Callee", "ClassInfo", "Program", "import_names", "MISSING"]
+__all__ = ["MISSING", "Callee", "ClassInfo", "Program", "import_names"]

@@ -73,14 +73,18 @@ def _compare(original: Callable[..., Any], converted: Callable[..., Any]) -> lis
         return torch.ones(shape, requires_grad=True)
 
     rows = []
-    for title, in_dims, shape in (("vmap(func)(t, b)", (0, 0), (8,)), ("vmap(func, in_dims=(0, None))(t, b)", (0, None), ())):
+    for title, in_dims, shape in (
+        ("vmap(func)(t, b)", (0, 0), (8,)),
+        ("vmap(func, in_dims=(0, None))(t, b)", (0, None), ()),
+    ):
         b_loop, b_vmap = inputs(shape), inputs(shape)
         loop = torch.stack([original(t[i], b_loop[i] if shape else b_loop) for i in range(8)])
         mapped = vmap(converted, in_dims=in_dims)(t, b_vmap)
         loop.sum().backward()
         mapped.sum().backward()
         rows.append((f"{title}: values", _text(loop), _text(mapped), torch.equal(loop, mapped)))
-        assert b_loop.grad is not None and b_vmap.grad is not None
+        assert b_loop.grad is not None
+        assert b_vmap.grad is not None
         rows.append((f"{title}: b.grad", _text(b_loop.grad), _text(b_vmap.grad), torch.equal(b_loop.grad, b_vmap.grad)))
     return rows
 

@@ -11,18 +11,80 @@ from typing import Any
 from if2where.module import Function, FunctionNode, Module
 
 VMAPS = frozenset(
-    {"torch.vmap", "torch.func.vmap", "functorch.vmap", "torch._functorch.apis.vmap", "torch._functorch.vmap.vmap", "if2where.vmap", "if2where.convert"}
+    {
+        "torch.vmap",
+        "torch.func.vmap",
+        "functorch.vmap",
+        "torch._functorch.apis.vmap",
+        "torch._functorch.vmap.vmap",
+        "if2where.vmap",
+        "if2where.convert",
+    }
 )
 #: Functions of a function that give another function of the same arguments.
 WRAPPERS = frozenset(
-    "grad grad_and_value value_and_grad jacrev jacfwd hessian vjp jvp linearize functionalize compile script checkpoint no_grad "
-    "enable_grad inference_mode wraps lru_cache cache".split()
+    [
+        "grad",
+        "grad_and_value",
+        "value_and_grad",
+        "jacrev",
+        "jacfwd",
+        "hessian",
+        "vjp",
+        "jvp",
+        "linearize",
+        "functionalize",
+        "compile",
+        "script",
+        "checkpoint",
+        "no_grad",
+        "enable_grad",
+        "inference_mode",
+        "wraps",
+        "lru_cache",
+        "cache",
+    ]
 )
-_NUMBER_ANNOTATIONS = re.compile(r"^(?:builtins\.)?(?:float|int|bool|str|bytes|complex|dict|Callable|Any)\b|None$|nn\.Module|Module$|dtype|device")
+_NUMBER_ANNOTATIONS = re.compile(
+    r"^(?:builtins\.)?(?:float|int|bool|str|bytes|complex|dict|Callable|Any)\b|None$|nn\.Module|Module$|dtype|device"
+)
 _TENSOR_ANNOTATION = re.compile(r"Tensor|Float\[|Int\[|Bool\[|Shaped\[|Num\[|Inexact\[|Real\[")
 _TENSOR_METHODS = frozenset(
-    "abs sum mean norm sqrt exp log clamp item detach clone view reshape unsqueeze squeeze dim size numel softmax sigmoid tanh any all "
-    "max min argmax cumsum matmul pow backward double float long".split()
+    [
+        "abs",
+        "sum",
+        "mean",
+        "norm",
+        "sqrt",
+        "exp",
+        "log",
+        "clamp",
+        "item",
+        "detach",
+        "clone",
+        "view",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "dim",
+        "size",
+        "numel",
+        "softmax",
+        "sigmoid",
+        "tanh",
+        "any",
+        "all",
+        "max",
+        "min",
+        "argmax",
+        "cumsum",
+        "matmul",
+        "pow",
+        "backward",
+        "double",
+        "float",
+        "long",
+    ]
 )
 
 
@@ -63,9 +125,13 @@ def select(module: Module, scope: str = "auto", functions: tuple[str, ...] = ())
             _add(targets, f, _marked(f), "marked")
     unmatched: tuple[str, ...] = ()
     if functions:
-        named = {n: [f for f in module.functions if n in (f.qualname, f.qualname.rsplit(".", 1)[-1])] for n in functions}
+        named = {
+            n: [f for f in module.functions if n in (f.qualname, f.qualname.rsplit(".", 1)[-1])] for n in functions
+        }
         unmatched = tuple(n for n, fs in named.items() if not fs)
-        targets = {id(f.node): targets.get(id(f.node)) or Target(f, _marked(f), "named") for fs in named.values() for f in fs}
+        targets = {
+            id(f.node): targets.get(id(f.node)) or Target(f, _marked(f), "named") for fs in named.values() for f in fs
+        }
     taken = ("vmapped" if targets else "all") if scope == "auto" and not functions else scope
     if taken == "all" and not functions:
         for f in module.functions:
@@ -98,7 +164,11 @@ def _skipped(f: Function, module: Module, marks: dict[int, tuple[str, ...]]) -> 
     if any("skip" in marks.get(line, ()) for line in _header_lines(f)):
         return True
     for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef) and "skip" in marks.get(node.lineno, ()) and any(n is f.node for n in ast.walk(node)):
+        if (
+            isinstance(node, ast.ClassDef)
+            and "skip" in marks.get(node.lineno, ())
+            and any(n is f.node for n in ast.walk(node))
+        ):
             return True
     return False
 
@@ -109,11 +179,18 @@ def _file_skipped(module: Module, marks: dict[int, tuple[str, ...]]) -> bool:
         10**9,
     )
     lines = module.source.text.splitlines()
-    return any("skip" in words and line < first and lines[line - 1].lstrip().startswith("#") and not _above_def(module, line) for line, words in marks.items())
+    return any(
+        "skip" in words and line < first and lines[line - 1].lstrip().startswith("#") and not _above_def(module, line)
+        for line, words in marks.items()
+    )
 
 
 def _above_def(module: Module, line: int) -> bool:
-    return any(isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and line == min([s.lineno, *(d.lineno for d in s.decorator_list)]) - 1 for s in module.tree.body)
+    return any(
+        isinstance(s, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and line == min([s.lineno, *(d.lineno for d in s.decorator_list)]) - 1
+        for s in module.tree.body
+    )
 
 
 def _is_docstring(stmt: ast.stmt) -> bool:
@@ -162,7 +239,11 @@ def _marked(f: Function) -> dict[str, Any]:
     specs: dict[str, Any] = {}
     for k, arg in enumerate(parameters(f.node)):
         text = _annotation(arg)
-        fixed = k < _implicit(f) or (arg.arg in default and not _TENSOR_ANNOTATION.search(text)) or bool(_NUMBER_ANNOTATIONS.search(text) and not _TENSOR_ANNOTATION.search(text))
+        fixed = (
+            k < _implicit(f)
+            or (arg.arg in default and not _TENSOR_ANNOTATION.search(text))
+            or bool(_NUMBER_ANNOTATIONS.search(text) and not _TENSOR_ANNOTATION.search(text))
+        )
         specs[arg.arg] = "unbatched" if fixed else "batched"
     return specs
 
@@ -202,7 +283,12 @@ def _tensor_uses(node: FunctionNode) -> set[str]:
             root = root.value
         if isinstance(root, ast.Name) and root.id in ("torch", "F"):
             used |= {a.id for a in sub.args if isinstance(a, ast.Name) and a.id in names}
-        elif isinstance(base, ast.Name) and base.id in names and sub.func.attr in _TENSOR_METHODS - {"float", "max", "min", "size", "view", "pow", "any", "all", "sum", "abs", "mean"}:
+        elif (
+            isinstance(base, ast.Name)
+            and base.id in names
+            and sub.func.attr
+            in _TENSOR_METHODS - {"float", "max", "min", "size", "view", "pow", "any", "all", "sum", "abs", "mean"}
+        ):
             used.add(base.id)
     return used
 
@@ -248,7 +334,11 @@ class _Finder:
                 for t in node.targets:
                     if isinstance(t, ast.Name):
                         values.setdefault(t.id, []).append(node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name) and node.value is not None:
+            elif (
+                isinstance(node, ast.AnnAssign | ast.NamedExpr)
+                and isinstance(node.target, ast.Name)
+                and node.value is not None
+            ):
                 values.setdefault(node.target.id, []).append(node.value)
         return values
 
@@ -262,7 +352,12 @@ class _Finder:
         """``partial(vmap, ...)``, also under a name."""
         if isinstance(node, ast.Name) and len(self.values.get(node.id, ())) == 1:
             node = self.values[node.id][0]
-        if isinstance(node, ast.Call) and self.name(node.func) in ("functools.partial", "partial") and node.args and self.is_vmap(node.args[0]):
+        if (
+            isinstance(node, ast.Call)
+            and self.name(node.func) in ("functools.partial", "partial")
+            and node.args
+            and self.is_vmap(node.args[0])
+        ):
             return node
         return None
 
@@ -311,27 +406,39 @@ class _Finder:
         f = self.by_node[id(node)]
         self.target(f, _implicit(f), set(), dims, None)
 
-    def target(self, f: Function, skip: int, fixed: set[str], dims: ast.expr | None, called_by: ast.Call | None) -> None:
+    def target(
+        self, f: Function, skip: int, fixed: set[str], dims: ast.expr | None, called_by: ast.Call | None
+    ) -> None:
         literal = self.literal(dims)
         args = f.node.args
         positional = [*args.posonlyargs, *args.args]
         default = _defaulted(f.node)
         specs: dict[str, Any] = {p.arg: "unbatched" for p in positional[:skip]}
         rest = [p for p in positional[skip:] if p.arg not in fixed]
-        given = called_by.args if called_by is not None and not any(isinstance(a, ast.Starred) for a in called_by.args) else None
+        given = (
+            called_by.args
+            if called_by is not None and not any(isinstance(a, ast.Starred) for a in called_by.args)
+            else None
+        )
         named = {k.arg for k in called_by.keywords} if called_by is not None else set()
         for k, p in enumerate(rest):
             if isinstance(literal, tuple | list):
                 specs[p.arg] = _spec(literal[k]) if k < len(literal) else "batched" if p.arg in named else "unbatched"
             elif given is not None:
-                specs[p.arg] = "batched" if (k < len(given) and not isinstance(given[k], ast.Constant)) or p.arg in named else "unbatched"
+                specs[p.arg] = (
+                    "batched"
+                    if (k < len(given) and not isinstance(given[k], ast.Constant)) or p.arg in named
+                    else "unbatched"
+                )
             else:
                 specs[p.arg] = "unbatched" if p.arg in default else "batched"
         for name in fixed:
             specs[name] = "unbatched"
         if args.vararg is not None:
             extra = literal[len(rest) :] if isinstance(literal, tuple | list) else ()
-            specs[args.vararg.arg] = "unbatched" if isinstance(literal, tuple | list) and all(d is None for d in extra) else "batched"
+            specs[args.vararg.arg] = (
+                "unbatched" if isinstance(literal, tuple | list) and all(d is None for d in extra) else "batched"
+            )
         for p in args.kwonlyargs:
             specs[p.arg] = "batched" if p.arg in named or (p.arg not in default and p.arg not in fixed) else "unbatched"
         if args.kwarg is not None:
@@ -351,7 +458,9 @@ class _Finder:
                 return tuple(self.literal(e) for e in node.elts)
             return 0
 
-    def resolve(self, node: ast.expr, outer: tuple[ast.AST, ...], depth: int) -> Iterator[tuple[Function, int, set[str]]]:
+    def resolve(
+        self, node: ast.expr, outer: tuple[ast.AST, ...], depth: int
+    ) -> Iterator[tuple[Function, int, set[str]]]:
         """The functions that an expression may stand for: each with how many parameters are filled, and which by name."""
         if depth > 8:
             return
@@ -364,7 +473,9 @@ class _Finder:
                 for f in self.methods(cls, node.attr):
                     through_class = isinstance(node.value, ast.Name) and node.value.id == cls.name
                     bound = _implicit(f)
-                    is_cls = isinstance(f.node, ast.FunctionDef) and any(isinstance(d, ast.Name) and d.id == "classmethod" for d in f.node.decorator_list)
+                    is_cls = isinstance(f.node, ast.FunctionDef) and any(
+                        isinstance(d, ast.Name) and d.id == "classmethod" for d in f.node.decorator_list
+                    )
                     yield f, 0 if through_class and not is_cls else bound, set()
         elif isinstance(node, ast.Call):
             name = self.name(node.func)
@@ -373,7 +484,9 @@ class _Finder:
                 names = {k.arg for k in node.keywords if k.arg is not None}
                 for f, skip, fixed in self.resolve(node.args[0], outer, depth + 1):
                     yield f, skip + len(node.args) - 1, fixed | names
-            elif (last in WRAPPERS or self.is_vmap(node.func) or self.partial_of_vmap(node.func) is not None) and node.args:
+            elif (
+                last in WRAPPERS or self.is_vmap(node.func) or self.partial_of_vmap(node.func) is not None
+            ) and node.args:
                 yield from self.resolve(node.args[0], outer, depth + 1)
             else:
                 for cls in self.classes_of(node, outer):
@@ -387,7 +500,10 @@ class _Finder:
             here = [
                 f
                 for f in self.module.functions
-                if not isinstance(f.node, ast.Lambda) and f.node.name == name and f.owner is None and (f.parent.node if f.parent else None) is around
+                if not isinstance(f.node, ast.Lambda)
+                and f.node.name == name
+                and f.owner is None
+                and (f.parent.node if f.parent else None) is around
             ]
             if here:
                 yield from ((f, 0, set()) for f in here)
@@ -411,10 +527,18 @@ class _Finder:
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call | ast.Name):
                 yield from self.classes_of(node.func.value, outer) if not isinstance(node.func.value, ast.Name) else ()
-            yield from (c for c in ast.walk(self.module.tree) if isinstance(c, ast.ClassDef) and isinstance(node.func, ast.Name) and c.name == node.func.id)
+            yield from (
+                c
+                for c in ast.walk(self.module.tree)
+                if isinstance(c, ast.ClassDef) and isinstance(node.func, ast.Name) and c.name == node.func.id
+            )
 
     def methods(self, cls: ast.ClassDef, name: str) -> list[Function]:
-        return [self.by_node[id(n)] for n in cls.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name]
+        return [
+            self.by_node[id(n)]
+            for n in cls.body
+            if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name
+        ]
 
     def callable_object(self, cls: ast.ClassDef) -> Iterator[tuple[Function, int, set[str]]]:
         for name in ("forward", "__call__"):

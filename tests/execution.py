@@ -35,22 +35,34 @@ def leaves(out: Any) -> list[Any]:
 
 def tensors(out: Any) -> tuple[torch.Tensor, ...]:
     """The leaves of a result, a number that is the same for all samples as a tensor: vmap returns nothing else."""
-    return tuple(v if isinstance(v, torch.Tensor) else torch.tensor(v, dtype=torch.float64 if isinstance(v, float) else None) for v in leaves(out))
+    return tuple(
+        v if isinstance(v, torch.Tensor) else torch.tensor(v, dtype=torch.float64 if isinstance(v, float) else None)
+        for v in leaves(out)
+    )
 
 
-def run_loop(fn: Function, inputs: Sequence[Any], in_dims: Sequence[Any]) -> tuple[list[torch.Tensor], list[Any], list[Any]]:
+def run_loop(
+    fn: Function, inputs: Sequence[Any], in_dims: Sequence[Any]
+) -> tuple[list[torch.Tensor], list[Any], list[Any]]:
     """Stacked leaves, for each the dtype where every sample gave a tensor of it, and the batched arguments after the calls."""
     batch = next(a.shape[0] for a, d in zip(inputs, in_dims, strict=True) if d == 0)
     rows, after = [], []
     for i in range(batch):
-        args = [a[i].clone() if d == 0 else a.clone() if isinstance(a, torch.Tensor) else a for a, d in zip(inputs, in_dims, strict=True)]
+        args = [
+            a[i].clone() if d == 0 else a.clone() if isinstance(a, torch.Tensor) else a
+            for a, d in zip(inputs, in_dims, strict=True)
+        ]
         rows.append([v.clone() if isinstance(v, torch.Tensor) else v for v in leaves(fn(*args))])
         after.append([a for a, d in zip(args, in_dims, strict=True) if d == 0])
     stacked, dtypes = [], []
     for column in zip(*rows, strict=True):
         kinds = {v.dtype if isinstance(v, torch.Tensor) else None for v in column}
         dtypes.append(kinds.pop() if len(kinds) == 1 else None)
-        stacked.append(torch.stack([v.double() if isinstance(v, torch.Tensor) else torch.tensor(v, dtype=torch.float64) for v in column]))
+        stacked.append(
+            torch.stack(
+                [v.double() if isinstance(v, torch.Tensor) else torch.tensor(v, dtype=torch.float64) for v in column]
+            )
+        )
     return stacked, dtypes, [torch.stack(column) for column in zip(*after, strict=True)]
 
 
@@ -93,7 +105,13 @@ def compare(
         if dtype is not None and b.dtype != dtype:
             found.append(f"output {k}: {b.dtype} for {dtype}")
         if not torch.allclose(a, b.double(), equal_nan=True, **tolerance(b.dtype)):
-            rows = (~torch.isclose(a, b.double(), equal_nan=True, **tolerance(b.dtype))).reshape(len(a), -1).any(1).nonzero()[:, 0].tolist()
+            rows = (
+                (~torch.isclose(a, b.double(), equal_nan=True, **tolerance(b.dtype)))
+                .reshape(len(a), -1)
+                .any(1)
+                .nonzero()[:, 0]
+                .tolist()
+            )
             found.append(f"output {k}: samples {rows[:6]}: {b[rows[0]].tolist()} for {a[rows[0]].tolist()}")
     for k, (a, b) in enumerate(zip(want_after, got_after, strict=True)):
         if a.shape != b.shape or not torch.allclose(a.double(), b.double(), equal_nan=True, **tolerance(b.dtype)):
@@ -108,7 +126,9 @@ def _weights(outs: list[torch.Tensor]) -> list[torch.Tensor]:
     return [torch.rand(o.shape, generator=generator, dtype=torch.float64) + 0.5 for o in outs]
 
 
-def _grads(call: Callable[[list[Any]], list[torch.Tensor]], inputs: Sequence[Any], which: list[int], order: int) -> list[torch.Tensor] | None:
+def _grads(
+    call: Callable[[list[Any]], list[torch.Tensor]], inputs: Sequence[Any], which: list[int], order: int
+) -> list[torch.Tensor] | None:
     live = [a.detach().clone().requires_grad_() if k in which else a for k, a in enumerate(inputs)]
     outs = call([a * 1 if k in which else a for k, a in enumerate(live)])
     terms = [
@@ -123,7 +143,10 @@ def _grads(call: Callable[[list[Any]], list[torch.Tensor]], inputs: Sequence[Any
     for _ in range(order - 1):
         first = torch.autograd.grad(loss, targets, create_graph=True, allow_unused=True)
         parts = [
-            (torch.where(torch.isfinite(g.detach()), g, torch.zeros_like(g)) * (1 + 0.25 * torch.arange(g.numel()).reshape(g.shape) % 3)).sum()
+            (
+                torch.where(torch.isfinite(g.detach()), g, torch.zeros_like(g))
+                * (1 + 0.25 * torch.arange(g.numel()).reshape(g.shape) % 3)
+            ).sum()
             for g in first
             if g is not None and g.requires_grad
         ]
@@ -141,7 +164,9 @@ def loop_gradients(fn: Function, inputs: Sequence[Any], in_dims: Sequence[Any], 
     _grads(lambda p: run_loop(fn, p, in_dims)[0], inputs, which, order)
 
 
-def _compare_gradients(original: Function, converted: Function, inputs: Sequence[Any], in_dims: Sequence[Any], second: bool, anomaly: bool) -> list[str]:
+def _compare_gradients(
+    original: Function, converted: Function, inputs: Sequence[Any], in_dims: Sequence[Any], second: bool, anomaly: bool
+) -> list[str]:
     which = [k for k, a in enumerate(inputs) if isinstance(a, torch.Tensor) and a.is_floating_point()]
     if not which:
         return []
@@ -151,7 +176,9 @@ def _compare_gradients(original: Function, converted: Function, inputs: Sequence
         return run_loop(original, p, in_dims)[0]
 
     def mapped(p: list[Any]) -> list[torch.Tensor]:
-        return [o.double() for o in torch.func.vmap(lambda *args: tensors(converted(*args)), in_dims=tuple(in_dims))(*p)]
+        return [
+            o.double() for o in torch.func.vmap(lambda *args: tensors(converted(*args)), in_dims=tuple(in_dims))(*p)
+        ]
 
     for order in (1, 2) if second else (1,):
         want, got = _grads(loop, inputs, which, order), _grads(mapped, inputs, which, order)

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from if2where.convert import Conversion, convert_files, Options
+from if2where.convert import Conversion, Options, convert_files
 from if2where.module import Source, SourceError, decode
 
 ROOT = Path(__file__).resolve().parent.parent / "fixtures"

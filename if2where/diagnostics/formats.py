@@ -71,4 +71,8 @@ def _as_sarif(diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
         for d in diagnostics
     ]
     tool = {"driver": {"name": "if2where", "rules": rules}}
-    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [{"tool": tool, "results": results}]}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": tool, "results": results}],
+    }

@@ -83,11 +83,18 @@ def subscript(base: Kind, items: list[Kind], is_tuple: bool) -> Kind:
         return BOTTOM
     index = items[0] if len(items) == 1 and not is_tuple else None
     if isinstance(base, Tensor):
-        return replace(base, batched=base.batched or any(map(depends, items)), shape=_indexed(base.shape, items), optional=False)
+        return replace(
+            base, batched=base.batched or any(map(depends, items)), shape=_indexed(base.shape, items), optional=False
+        )
     if isinstance(base, Sequence) and index is not None:
         if isinstance(index, Static) and index.what == "slice":
             return Sequence(base.form, None, element(base))
-        if base.items is not None and isinstance(index, Static) and isinstance(index.value, int) and -len(base.items) <= index.value < len(base.items):
+        if (
+            base.items is not None
+            and isinstance(index, Static)
+            and isinstance(index.value, int)
+            and -len(base.items) <= index.value < len(base.items)
+        ):
             return base.items[index.value]
         return taint(element(base)) if depends(index) else element(base)
     if isinstance(base, Mapping) and index is not None:
@@ -119,7 +126,7 @@ def _indexed(shape: Shape | None, items: list[Kind]) -> Shape | None:
             continue
         if not rest:
             return None
-        extent = rest.pop(0)
+        rest.pop(0)
         if isinstance(item, Static) and item.what == "int":
             continue
         if isinstance(item, Tensor) and item.shape == () and item.dtype != "bool":
@@ -127,7 +134,7 @@ def _indexed(shape: Shape | None, items: list[Kind]) -> Shape | None:
         if isinstance(item, Number) and item.what == "int":
             continue
         if isinstance(item, Static) and item.what == "slice":
-            out.append(None if extent is not None else None)
+            out.append(None)
             continue
         return None
     return (*out, *rest)
@@ -187,7 +194,10 @@ def _fold(op: str, a: Static | Number, b: Static | Number) -> Any:
 
 def _tensor_binary(op: str, a: Kind, b: Kind) -> Kind:
     batched = depends(a) or depends(b)
-    if any(not isinstance(k, Tensor | Number | Static) or (isinstance(k, Static) and k.what not in _NUMBERS) for k in (a, b)):
+    if any(
+        not isinstance(k, Tensor | Number | Static) or (isinstance(k, Static) and k.what not in _NUMBERS)
+        for k in (a, b)
+    ):
         return Tensor(batched)
     dtype: str | None
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -195,7 +205,8 @@ def _tensor_binary(op: str, a: Kind, b: Kind) -> Kind:
         shape = _matmul(a.shape, b.shape) if op == "@" else broadcast(a.shape, b.shape)
     else:
         t, n = (a, b) if isinstance(a, Tensor) else (b, a)
-        assert isinstance(t, Tensor) and isinstance(n, Number | Static)
+        assert isinstance(t, Tensor)
+        assert isinstance(n, Number | Static)
         dtype, shape = promote_number(t.dtype, n.what), t.shape
     if op == "/":
         dtype = to_float(dtype)
@@ -270,10 +281,34 @@ def _library_member(base: Static, attr: str) -> Kind:
 
 
 _DTYPES = {
-    n: {"double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32", "short": "int16"}.get(n, n)
-    for n in (
-        "float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 short int long bool complex64 complex128"
-    ).split()
+    n: {
+        "double": "float64",
+        "float": "float32",
+        "half": "float16",
+        "long": "int64",
+        "int": "int32",
+        "short": "int16",
+    }.get(n, n)
+    for n in [
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "half",
+        "float",
+        "double",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "short",
+        "int",
+        "long",
+        "bool",
+        "complex64",
+        "complex128",
+    ]
 }
 
 
@@ -283,9 +318,17 @@ def _property(base: Tensor, found: returns.Returns, attr: str) -> Kind:
     if attr == "dtype":
         return Static("dtype", base.dtype) if base.dtype is not None else Static("dtype")
     if found.what == "metadata":
-        return Static("int") if attr in ("ndim", "itemsize", "nbytes") else Static("bool") if attr.startswith("is_") else STATIC
+        return (
+            Static("int")
+            if attr in ("ndim", "itemsize", "nbytes")
+            else Static("bool")
+            if attr.startswith("is_")
+            else STATIC
+        )
     if found.what == "tensor":
-        shape = tuple(reversed(base.shape)) if attr in ("T", "mT") and rank(base.shape) is not None and base.shape else None
+        shape = (
+            tuple(reversed(base.shape)) if attr in ("T", "mT") and rank(base.shape) is not None and base.shape else None
+        )
         return replace(base, shape=shape if attr in ("T", "mT") else base.shape, optional=False)
     return Unknown(base.batched)
 
@@ -324,7 +367,11 @@ def library_call(func: Kind, positional: list[Kind], keywords: dict[str, Kind], 
 def _torch(dotted: str, positional: list[Kind], keywords: dict[str, Kind], apply: Any) -> Kind:
     prefix, _, name = dotted.rpartition(".")
     data = any(map(depends, [*positional, *keywords.values()]))
-    if name in ("vmap", "grad", "jacrev", "jacfwd", "hessian", "compile", "checkpoint") and positional and isinstance(positional[0], Function):
+    if (
+        name in ("vmap", "grad", "jacrev", "jacfwd", "hessian", "compile", "checkpoint")
+        and positional
+        and isinstance(positional[0], Function)
+    ):
         if name in ("compile", "checkpoint") and len(positional) == 1:
             return positional[0]
         if name == "checkpoint":
@@ -368,7 +415,13 @@ def _method(base: Kind, name: str, positional: list[Kind], keywords: dict[str, K
             return found_kind or join_all([*base.values, *positional[1:]])
         return Static("none", None)
     if isinstance(base, Number):
-        return Number("float") if name in ("real", "conjugate") else Number("bool") if name == "is_integer" else Unknown(True)
+        return (
+            Number("float")
+            if name in ("real", "conjugate")
+            else Number("bool")
+            if name == "is_integer"
+            else Unknown(True)
+        )
     if isinstance(base, Unknown):
         found = returns.lookup("method", name)
         if found is not None and found.what == "metadata":
@@ -386,7 +439,13 @@ def _returned(found: returns.Returns, name: str, positional: list[Kind], keyword
     if found.what == "metadata":
         if name in ("size", "stride") and not positional[1:] and not keywords:
             return Static("shape")
-        return Static("int") if name in ("dim", "numel", "size", "ndimension", "nelement", "stride", "len") else Static("bool") if name.startswith("is_") else STATIC
+        return (
+            Static("int")
+            if name in ("dim", "numel", "size", "ndimension", "nelement", "stride", "len")
+            else Static("bool")
+            if name.startswith("is_")
+            else STATIC
+        )
     if found.what == "none":
         return Static("none", None)
     if found.what == "number":
@@ -405,8 +464,26 @@ def _returned(found: returns.Returns, name: str, positional: list[Kind], keyword
         if found.what == "tensor":
             return one
         if found.count is None:
-            return Sequence("tuple", None, Tensor(batched, dtype, _drop(tensors[0].shape, 0) if name == "unbind" and tensors else None))
-        return Sequence("tuple", (one, *[Tensor(batched, "int64" if name in ("sort", "topk", "min", "max", "kthvalue", "median", "mode", "cummax", "cummin") else dtype)] * (found.count - 1)))
+            return Sequence(
+                "tuple",
+                None,
+                Tensor(batched, dtype, _drop(tensors[0].shape, 0) if name == "unbind" and tensors else None),
+            )
+        return Sequence(
+            "tuple",
+            (
+                one,
+                *[
+                    Tensor(
+                        batched,
+                        "int64"
+                        if name in ("sort", "topk", "min", "max", "kthvalue", "median", "mode", "cummax", "cummin")
+                        else dtype,
+                    )
+                ]
+                * (found.count - 1),
+            ),
+        )
     return Unknown(batched)
 
 
@@ -428,7 +505,9 @@ def _tensors_in(kind: Kind) -> list[Tensor]:
     return []
 
 
-def _dtype(found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Kind], arguments: list[Kind]) -> str | None:
+def _dtype(
+    found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Kind], arguments: list[Kind]
+) -> str | None:
     given = keywords.get("dtype")
     if isinstance(given, Static) and given.what == "dtype":
         return given.value if isinstance(given.value, str) else None
@@ -454,11 +533,14 @@ def _dtype(found: returns.Returns, tensors: list[Tensor], keywords: dict[str, Ki
         return promoted
     if found.dtype in ("first", "argument"):
         return first
-    cast = next((k.value for k in arguments if isinstance(k, Static) and k.what == "dtype" and isinstance(k.value, str)), None)
-    return cast
+    return next(
+        (k.value for k in arguments if isinstance(k, Static) and k.what == "dtype" and isinstance(k.value, str)), None
+    )
 
 
-def _shape(found: returns.Returns, name: str, positional: list[Kind], keywords: dict[str, Kind], tensors: list[Tensor]) -> Shape | None:
+def _shape(
+    found: returns.Returns, name: str, positional: list[Kind], keywords: dict[str, Kind], tensors: list[Tensor]
+) -> Shape | None:
     if found.shape == "scalar":
         return ()
     first = tensors[0].shape if tensors else None
@@ -496,7 +578,9 @@ def _shape(found: returns.Returns, name: str, positional: list[Kind], keywords: 
         if len(sizes) == 1 and isinstance(sizes[0], Sequence) and sizes[0].items is not None:
             sizes = list(sizes[0].items)
         if sizes and all(isinstance(s, Static) and s.what == "int" for s in sizes):
-            return tuple(s.value if isinstance(s.value, int) and s.value >= 0 else None for s in sizes if isinstance(s, Static))
+            return tuple(
+                s.value if isinstance(s.value, int) and s.value >= 0 else None for s in sizes if isinstance(s, Static)
+            )
         return None
     if found.shape == "unsqueeze" and rank(first) is not None and first is not None:
         return (None,) * (len(first) + 1)
@@ -505,7 +589,9 @@ def _shape(found: returns.Returns, name: str, positional: list[Kind], keywords: 
     return None
 
 
-def _constructed(found: returns.Returns, name: str, positional: list[Kind], keywords: dict[str, Kind], batched: bool) -> Kind:
+def _constructed(
+    found: returns.Returns, name: str, positional: list[Kind], keywords: dict[str, Kind], batched: bool
+) -> Kind:
     dtype = _dtype(found, [], keywords, [])
     arguments = [*positional, *keywords.values()]
     if name.endswith("_like") or name.startswith("new_"):
@@ -521,14 +607,22 @@ def _constructed(found: returns.Returns, name: str, positional: list[Kind], keyw
     if name in ("arange", "range"):
         ints = all(isinstance(k, Static) and k.what == "int" for k in positional)
         given = "dtype" in keywords
-        return Tensor(False, dtype if given else "int64" if ints else DEFAULT_FLOAT, (None,)) if not any(map(depends, positional)) else Unknown(True)
+        return (
+            Tensor(False, dtype if given else "int64" if ints else DEFAULT_FLOAT, (None,))
+            if not any(map(depends, positional))
+            else Unknown(True)
+        )
     if dtype is None and "dtype" not in keywords:
         if name == "full" and len(positional) > 1 and isinstance(positional[1], Static | Number):
             dtype = {"bool": "bool", "int": "int64", "float": DEFAULT_FLOAT}.get(positional[1].what)
         else:
             dtype = DEFAULT_FLOAT
     if name == "eye":
-        n = positional[0].value if positional and isinstance(positional[0], Static) and isinstance(positional[0].value, int) else None
+        n = (
+            positional[0].value
+            if positional and isinstance(positional[0], Static) and isinstance(positional[0].value, int)
+            else None
+        )
         return Tensor(False, dtype, (n, n) if len(positional) < 2 else (None, None))
     data = any(depends(k) for k in (arguments[1:] if name == "full" else []))
     return Tensor(data, dtype, _literal_shape(positional[:1] if name == "full" else positional, name))
@@ -611,7 +705,13 @@ def _builtin(name: str, positional: list[Kind], keywords: dict[str, Kind], apply
     if name in ("any", "all"):
         return Number("bool") if data else Static("bool")
     if name == "round":
-        return positional[0] if isinstance(positional[0], Tensor) else Number("int" if len(positional) == 1 else "float") if data else Static("int")
+        return (
+            positional[0]
+            if isinstance(positional[0], Tensor)
+            else Number("int" if len(positional) == 1 else "float")
+            if data
+            else Static("int")
+        )
     if name == "pow" and len(positional) >= 2:
         return binary("**", positional[0], positional[1])
     if name == "divmod" and len(positional) == 2:
@@ -658,7 +758,12 @@ def _builtin(name: str, positional: list[Kind], keywords: dict[str, Kind], apply
 
 
 def _range(positional: list[Kind]) -> Kind:
-    if len(positional) == 1 and isinstance(positional[0], Static) and isinstance(positional[0].value, int) and 0 <= positional[0].value <= 64:
+    if (
+        len(positional) == 1
+        and isinstance(positional[0], Static)
+        and isinstance(positional[0].value, int)
+        and 0 <= positional[0].value <= 64
+    ):
         return Sequence("list", tuple(constant(k) for k in range(positional[0].value)))
     return Sequence("list", None, Static("int"))
 

@@ -271,9 +271,9 @@ class _Frame:
         elif isinstance(stmt, tree.OpaqueStmt):
             return self.opaque(stmt, env)
         else:
-            for child in tree.children(stmt):
-                if isinstance(child, tree.Expr):
-                    self.expr(child, env)
+            for part in tree.children(stmt):
+                if isinstance(part, tree.Expr):
+                    self.expr(part, env)
         return env
 
     def exit(self) -> None:
@@ -351,7 +351,9 @@ class _Frame:
 
     def loop(self, stmt: tree.For | tree.While, env: Env, enter: Any, can_end: bool) -> Env | None:
         head: Env = dict(env)
-        read_after = {n for n, _ in self.i.live(self.callee).after.get(stmt, ())} & {n for n, _ in facts.writes(stmt.body)}
+        read_after = {n for n, _ in self.i.live(self.callee).after.get(stmt, ())} & {
+            n for n, _ in facts.writes(stmt.body)
+        }
         for round_ in range(MAX_ROUNDS):
             loop = _Loop(self.control)
             start = dict(head)
@@ -364,12 +366,17 @@ class _Frame:
             back = [e for e in [end, *loop.continues] if e is not None]
             new = head
             if back:
-                new = self.merge(head, self.merge_all(back, ("continue", stmt), loop.data_continue) or head, ("loop", stmt), False)
+                new = self.merge(
+                    head, self.merge_all(back, ("continue", stmt), loop.data_continue) or head, ("loop", stmt), False
+                )
             if loop.data_exit:
                 # Samples leave with different values of what is read later: it differs from the first step on.
                 new = {n: replace(v, kind=taint(v.kind)) if n in read_after else v for n, v in new.items()}
             if round_ > 6:
-                new = {n: v if n in head and head[n].kind == v.kind else replace(v, kind=Unknown(True)) for n, v in new.items()}
+                new = {
+                    n: v if n in head and head[n].kind == v.kind else replace(v, kind=Unknown(True))
+                    for n, v in new.items()
+                }
             if all(n in head and head[n].kind == v.kind for n, v in new.items()):
                 head = new
                 break
@@ -640,8 +647,17 @@ class _Frame:
             return right
         kind = join(left, right)
         if not depends(left):
-            return right if isinstance(right, Number | Tensor) and isinstance(left, Static) and left.what in ("bool", "") else kind
-        if isinstance(left, Number) and left.what == "bool" and isinstance(right, Static | Number) and right.what == "bool":
+            return (
+                right
+                if isinstance(right, Number | Tensor) and isinstance(left, Static) and left.what in ("bool", "")
+                else kind
+            )
+        if (
+            isinstance(left, Number)
+            and left.what == "bool"
+            and isinstance(right, Static | Number)
+            and right.what == "bool"
+        ):
             return Number("bool")
         return taint(kind)
 
@@ -660,7 +676,11 @@ class _Frame:
         if any(op in ("in", "not in") for op in node.ops):
             return Number("bool")
         if len(node.ops) > 1:
-            return replace(calls.compared(kinds, True)) if any(isinstance(k, Tensor | Unknown) for k in kinds) else Number("bool")
+            return (
+                replace(calls.compared(kinds, True))
+                if any(isinstance(k, Tensor | Unknown) for k in kinds)
+                else Number("bool")
+            )
         return calls.compared(kinds, True)
 
     def decide(self, test: tree.Expr, env: Env) -> bool | None:
@@ -723,13 +743,19 @@ class _Frame:
             self.assign(clause.target, calls.iteration(iterated), inner, tree.Pass())
             for c in clause.conditions:
                 dynamic = dynamic or depends(self.expr(c, inner))
-        for name in [n for n, v in inner.items() if isinstance(v.origin, tuple) and isinstance(v.origin[0], tree.Walrus)]:
+        for name in [
+            n for n, v in inner.items() if isinstance(v.origin, tuple) and isinstance(v.origin[0], tree.Walrus)
+        ]:
             env[name] = inner[name]
         value = self.expr(node.element, inner)
         if node.key is not None:
             self.expr(node.key, inner)
             return Unknown(depends(value))
-        count = calls.count(self.i.kinds[node.clauses[0].iter]) if len(node.clauses) == 1 and not node.clauses[0].conditions else None
+        count = (
+            calls.count(self.i.kinds[node.clauses[0].iter])
+            if len(node.clauses) == 1 and not node.clauses[0].conditions
+            else None
+        )
         if count is not None and count <= 64:
             return Sequence("list", (value,) * count)
         return Sequence("list", None, value)
@@ -827,8 +853,17 @@ class _Frame:
             if node is not None:
                 self.i.callees[node] = self.i.callees.get(node, frozenset()) | {callee}
             first = positional
-            if callee.is_staticmethod and positional and isinstance(positional[0], Instance | ClassObject) and callee.owner:
-                first = positional[1:] if len(positional) > len(callee.positional) or isinstance(positional[0], Instance) else positional
+            if (
+                callee.is_staticmethod
+                and positional
+                and isinstance(positional[0], Instance | ClassObject)
+                and callee.owner
+            ):
+                first = (
+                    positional[1:]
+                    if len(positional) > len(callee.positional) or isinstance(positional[0], Instance)
+                    else positional
+                )
             self.i.push(callee, self.bind(callee, first, keywords, exact))
             self.listen(("return", callee))
             result = join(result, self.i.returns.get(callee, BOTTOM))
@@ -862,4 +897,4 @@ class _Frame:
         return bound
 
 
-__all__ = ["Facts", "infer", "promote", "promote_number", "broadcast", "to_float", "Iterable"]
+__all__ = ["Facts", "Iterable", "broadcast", "infer", "promote", "promote_number", "to_float"]

@@ -66,8 +66,13 @@ _TENSORS: dict[str, Returns] = {
     **_group("mean nanmean std var norm vector_norm", Returns("tensor", "float", "reduce")),
     **_group("any all", Returns("tensor", "bool", "reduce")),
     **_group("argmax argmin count_nonzero", Returns("tensor", "int64", "reduce")),
-    **_group("dot vdot inner trace det logdet dist slogdet_logabsdet cosine_similarity", Returns("tensor", "same", "scalar")),
-    **_group("mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy kl_div binary_cross_entropy_with_logits", Returns("tensor", "same")),
+    **_group(
+        "dot vdot inner trace det logdet dist slogdet_logabsdet cosine_similarity", Returns("tensor", "same", "scalar")
+    ),
+    **_group(
+        "mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy kl_div binary_cross_entropy_with_logits",
+        Returns("tensor", "same"),
+    ),
     # Linear algebra.
     **_group("matmul mm mv bmm", Returns("tensor", "same", "matmul")),
     **_group(
@@ -81,7 +86,10 @@ _TENSORS: dict[str, Returns] = {
     **_group("svd lu", Returns("tensors", "same", count=3)),
     # Rearranging into new memory.
     **_group("stack", Returns("tensor", "same", "stack")),
-    **_group("cat concat concatenate hstack vstack dstack column_stack row_stack block_diag meshgrid_", Returns("tensor", "same")),
+    **_group(
+        "cat concat concatenate hstack vstack dstack column_stack row_stack block_diag meshgrid_",
+        Returns("tensor", "same"),
+    ),
     **_group("clone clone_", Returns("tensor", "first", "first")),
     **_group(
         "roll flip fliplr flipud rot90 tril triu repeat repeat_interleave tile gather index_select take take_along_dim scatter scatter_add index_add "
@@ -97,14 +105,28 @@ _TENSORS: dict[str, Returns] = {
     # Views.
     **_group("view reshape expand broadcast_to", Returns("tensor", "first", "reshape", "view")),
     **_group("unsqueeze", Returns("tensor", "first", "unsqueeze", "view")),
-    **_group("transpose swapaxes swapdims permute movedim moveaxis t adjoint", Returns("tensor", "first", "transpose", "view")),
-    **_group("detach contiguous conj resolve_conj requires_grad_ cpu cuda pin_memory alias view_as reshape_as expand_as", Returns("tensor", "first", "first", "view")),
-    **_group("ravel flatten squeeze narrow select diagonal unfold_ real imag unflatten view_as_real view_as_complex as_strided mT", Returns("tensor", "first", "", "view")),
-    **_group("unbind chunk split tensor_split hsplit vsplit dsplit broadcast_tensors meshgrid", Returns("tensors", "first", "", "view")),
+    **_group(
+        "transpose swapaxes swapdims permute movedim moveaxis t adjoint",
+        Returns("tensor", "first", "transpose", "view"),
+    ),
+    **_group(
+        "detach contiguous conj resolve_conj requires_grad_ cpu cuda pin_memory alias view_as reshape_as expand_as",
+        Returns("tensor", "first", "first", "view"),
+    ),
+    **_group(
+        "ravel flatten squeeze narrow select diagonal unfold_ real imag unflatten view_as_real view_as_complex as_strided mT",
+        Returns("tensor", "first", "", "view"),
+    ),
+    **_group(
+        "unbind chunk split tensor_split hsplit vsplit dsplit broadcast_tensors meshgrid",
+        Returns("tensors", "first", "", "view"),
+    ),
     # Casts: the same object where nothing changes.
     **_group("to type_as type", Returns("tensor", "", "first", "view")),
     # Shapes that depend on values.
-    **_group("nonzero argwhere masked_select unique unique_consecutive bincount", Returns("tensor", "first", dynamic=True)),
+    **_group(
+        "nonzero argwhere masked_select unique unique_consecutive bincount", Returns("tensor", "first", dynamic=True)
+    ),
     # Other values.
     **_group("equal allclose is_nonzero", Returns("number", "bool")),
     **_group("item", Returns("number", "")),
@@ -116,9 +138,18 @@ _TENSORS: dict[str, Returns] = {
         Returns("metadata"),
     ),
     **_group("backward retain_grad register_hook", Returns("none")),
-    **_group("zeros ones empty full eye arange range linspace logspace tensor as_tensor asarray scalar_tensor empty_strided", Returns("constructor", "argument", "literal")),
-    **_group("zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full new_tensor", Returns("constructor", "argument", "literal")),
-    **_group("rand randn randint randperm normal bernoulli multinomial poisson rand_like randn_like randint_like binomial", Returns("tensor", "first", "first")),
+    **_group(
+        "zeros ones empty full eye arange range linspace logspace tensor as_tensor asarray scalar_tensor empty_strided",
+        Returns("constructor", "argument", "literal"),
+    ),
+    **_group(
+        "zeros_like ones_like empty_like full_like new_zeros new_ones new_empty new_full new_tensor",
+        Returns("constructor", "argument", "literal"),
+    ),
+    **_group(
+        "rand randn randint randperm normal bernoulli multinomial poisson rand_like randn_like randint_like binomial",
+        Returns("tensor", "first", "first"),
+    ),
 }
 
 _CASTS = {
@@ -138,7 +169,10 @@ _METHODS: dict[str, Returns] = {
     **{name: Returns("tensor", dtype, "first", "view") for name, dtype in _CASTS.items()},
 }
 _PROPERTIES: dict[str, Returns] = {
-    **_group("shape dtype device ndim is_cuda requires_grad is_leaf layout itemsize nbytes names is_sparse is_quantized is_meta grad_fn", Returns("metadata")),
+    **_group(
+        "shape dtype device ndim is_cuda requires_grad is_leaf layout itemsize nbytes names is_sparse is_quantized is_meta grad_fn",
+        Returns("metadata"),
+    ),
     **_group("T mT H mH real imag data grad", Returns("tensor", "first", "", "view")),
 }
 _MATH: dict[str, Returns] = {

@@ -79,7 +79,9 @@ _OPERATIONS: dict[str, Operation] = {
     **_rows("norm vector_norm matrix_norm", _partial("NaN slope at 0", (0, 1))),
     "normalize": _partial("NaN slope at 0", (0, 1)),
     "cosine_similarity": _partial("NaN slope at 0", (0, 1), (1, 1, "x2")),
-    **_rows("dist cdist pairwise_distance", _partial("NaN slope where the operands are equal", (1, "distinct", "other"))),
+    **_rows(
+        "dist cdist pairwise_distance", _partial("NaN slope where the operands are equal", (1, "distinct", "other"))
+    ),
     "pdist": _partial("NaN slope where rows are equal", (0, "distinct")),
     **_rows("std std_mean", _partial("NaN slope where all entries are equal", (0, "distinct"))),
     # Matrices.
@@ -92,9 +94,15 @@ _OPERATIONS: dict[str, Operation] = {
     "cholesky_solve": _partial("infinite for a singular matrix", (1, "eye", "input2")),
     "lstsq": _faulting("raises for a rank-deficient matrix", (0, "eye")),
     "det": _partial("the second derivative needs the inverse", (0, "eye")),
-    **_rows("eigh eig eigvals eigvalsh svd svdvals qr cond", _partial("derivatives are infinite at equal eigenvalues", (0, "diagonal"))),
+    **_rows(
+        "eigh eig eigvals eigvalsh svd svdvals qr cond",
+        _partial("derivatives are infinite at equal eigenvalues", (0, "diagonal")),
+    ),
     # Lookups.
-    **_rows("gather index_select take take_along_dim scatter scatter_add index_add", _faulting("an index out of range raises", (2, 0, "index"))),
+    **_rows(
+        "gather index_select take take_along_dim scatter scatter_add index_add",
+        _faulting("an index out of range raises", (2, 0, "index")),
+    ),
     "take": _faulting("an index out of range raises", (1, 0, "index")),
     "embedding": _faulting("an index out of range raises", (0, 0)),
     "one_hot": _faulting("a negative index raises", (0, 0)),

@@ -8,7 +8,7 @@ branch and that of the other exist side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from if2where.kinds.infer import Value as _EnvValue
@@ -16,6 +16,7 @@ from if2where.kinds.lattice import (
     BOTTOM,
     Bottom,
     Function,
+    Instance,
     Kind,
     Number,
     Static,
@@ -86,6 +87,8 @@ class ControlPass:
         self.masked = False
         self.loops: list[_Loop] = []
         self.pending: list[Outcome] = []
+        #: How many masks are around each loop: an exit under more of them is data-dependent.
+        self.loop_places: dict[int, int] = {}
         self.result: tree.Name | None = None
         self.no_grad: list[tree.With] = []
         self.place_cache: dict[object, tree.Expr] = {}
@@ -147,7 +150,11 @@ class ControlPass:
         for n in _own_nodes(self.body):
             if isinstance(n, tree.OpaqueExpr) and n.what in ("yield", "await"):
                 suspects.append(("generator", n, n.what))
-            elif isinstance(n, tree.Call) and isinstance(n.func, tree.Name) and n.func.id in ("locals", "eval", "exec", "vars"):
+            elif (
+                isinstance(n, tree.Call)
+                and isinstance(n.func, tree.Name)
+                and n.func.id in ("locals", "eval", "exec", "vars")
+            ):
                 suspects.append(("introspection", n, f"{n.func.id}()"))
             elif isinstance(n, tree.If | tree.While | tree.Conditional):
                 data = data or self.ctx.depends(n.test)
@@ -199,7 +206,13 @@ class ControlPass:
             return
         merged = self.merge_outcome(whole)
         origin = stmt.origin if isinstance(stmt, tree.Return) else None
-        self.emit(tree.Return(merged, at=stmt.at, carries=tuple(self._origins(whole)) if origin is None else (origin, *self._origins(whole))))
+        self.emit(
+            tree.Return(
+                merged,
+                at=stmt.at,
+                carries=tuple(self._origins(whole)) if origin is None else (origin, *self._origins(whole)),
+            )
+        )
 
     def _return(self, value: Value, stmt: tree.Stmt) -> tree.Stmt:
         source = value.stmt
@@ -208,7 +221,12 @@ class ControlPass:
         expr: tree.Expr | None = value.expr
         if source.value is None:
             expr = None
-        elif isinstance(returned, Number | Tensor) and depends(returned) and is_number(value.kind) and isinstance(value.kind, Static):
+        elif (
+            isinstance(returned, Number | Tensor)
+            and depends(returned)
+            and is_number(value.kind)
+            and isinstance(value.kind, Static)
+        ):
             expr = self.number_tensor(value.expr, value.kind, None)
         return source if expr is source.value else replace(source, value=expr)
 
@@ -230,7 +248,14 @@ class ControlPass:
             if a is None or b is None:
                 return a or b
             if (a.kind == Static("none", None)) != (b.kind == Static("none", None)):
-                self.ctx.refuse("falls-off-the-end" if isinstance(a.stmt, tree.Pass | tree.FunctionDef) or isinstance(b.stmt, tree.Pass | tree.FunctionDef) else "merge-not-numeric", a.stmt, "one path returns None")
+                self.ctx.refuse(
+                    "falls-off-the-end"
+                    if isinstance(a.stmt, tree.Pass | tree.FunctionDef)
+                    or isinstance(b.stmt, tree.Pass | tree.FunctionDef)
+                    else "merge-not-numeric",
+                    a.stmt,
+                    "one path returns None",
+                )
                 return a
             expr = self.expressions.merged(outcome.mask, a.expr, a.kind, b.expr, b.kind, a.stmt, None)
             return Value("return", expr, taint(join(a.kind, b.kind)), a.stmt)
@@ -423,7 +448,9 @@ class ControlPass:
     def opaque(self, stmt: tree.OpaqueStmt) -> None:
         data = any(
             isinstance(s, tree.If | tree.While) and self.ctx.depends(s.test) for b in stmt.blocks for s in tree.walk(b)
-        ) or any(isinstance(s, tree.Conditional) and self.ctx.depends(s.test) for b in stmt.blocks for s in tree.walk(b))
+        ) or any(
+            isinstance(s, tree.Conditional) and self.ctx.depends(s.test) for b in stmt.blocks for s in tree.walk(b)
+        )
         if stmt.what == "try":
             self.ctx.refuse("try-around-data", stmt)
         elif stmt.what == "match" and (any(self.ctx.depends(e) for e in stmt.expressions) or data or self.masked):
@@ -449,12 +476,26 @@ class ControlPass:
 
     def kept(self, expr: tree.Expr, kind: Kind, stmt: tree.Stmt) -> tree.Expr:
         """The returned value, kept under a name until the merge at the end: what it reads may change till then."""
-        if isinstance(expr, tree.Constant) or (isinstance(expr, tree.Name) and expr.id not in self.pins and expr.id not in self.captured):
+        if isinstance(expr, tree.Constant) or (
+            isinstance(expr, tree.Name) and expr.id not in self.pins and expr.id not in self.captured
+        ):
             return expr
-        if isinstance(expr, tree.Tuple | tree.Dict) and not any(isinstance(i, tree.Starred) for i in tree.children(expr)):
+        if isinstance(expr, tree.Tuple | tree.Dict) and not any(
+            isinstance(i, tree.Starred) for i in tree.children(expr)
+        ):
             parts = expr.items if isinstance(expr, tree.Tuple) else expr.values
             kept = tuple(self.kept(p, self.ctx.kind(p), stmt) for p in parts)
             new: tree.Expr = replace(expr, items=kept) if isinstance(expr, tree.Tuple) else replace(expr, values=kept)
+            self.ctx.made_kinds[new] = kind
+            return new
+        if (
+            isinstance(expr, tree.Call)
+            and isinstance(kind, Instance)
+            and self.ctx.program.fields(kind.key)
+            and not any(a.star for a in expr.args)
+        ):
+            args = tuple(replace(a, value=self.kept(a.value, self.ctx.kind(a.value), stmt)) for a in expr.args)
+            new = replace(expr, args=args)
             self.ctx.made_kinds[new] = kind
             return new
         made = self.ctx.temporary("result", kind)
@@ -471,9 +512,7 @@ class ControlPass:
         return leaf
 
     def _masked_since(self, loop: _Loop) -> bool:
-        return self._loop_places.get(id(loop), 0) < len(self.place)
-
-    _loop_places: dict[int, int] = {}
+        return self.loop_places.get(id(loop), 0) < len(self.place)
 
     # --- branches ---------------------------------------------------------------------------
 
@@ -497,7 +536,9 @@ class ControlPass:
             seen_then |= _ids(self.live.after[stmt])
         if "fall" in leaves(orelse):
             seen_else |= _ids(self.live.after[stmt])
-        self.merge_names((*stmt.body, *stmt.orelse), mask, after_then, after_else, seen_then, seen_else, stmt, stmt.body)
+        self.merge_names(
+            (*stmt.body, *stmt.orelse), mask, after_then, after_else, seen_then, seen_else, stmt, stmt.body
+        )
         return branch(mask, then, orelse)
 
     def split_static(self, stmt: tree.If) -> tree.If | None:
@@ -542,7 +583,8 @@ class ControlPass:
                 assert only is not None
                 self.take(name, only)
                 continue
-            assert a is not None and b is not None
+            assert a is not None
+            assert b is not None
             ka, kb = (self.ctx.version_kinds.get(region_facts.key(v), Unknown(True)) for v in (a, b))
             self.check_grad_mode(node, name, a, b)
             merged = self.expressions.merged(mask, a, ka, b, kb, node, name)
@@ -603,7 +645,9 @@ class ControlPass:
         """Comments that nothing in this block can carry any more go on a pass of their own only if the block is empty."""
         if self.carried and self.out:
             last = self.out[-1]
-            self.out[-1] = replace(last, carries=(*last.carries, *(s.origin for s in self.carried if s.origin is not None)))
+            self.out[-1] = replace(
+                last, carries=(*last.carries, *(s.origin for s in self.carried if s.origin is not None))
+            )
         self.carried = []
 
     def flag_arms(self, ends: list[tuple[list[tree.Stmt], Outcome, dict[str, tree.Name]]], stmt: tree.If) -> Outcome:
@@ -635,7 +679,7 @@ class ControlPass:
             result = branch(flag, leaf, result)
         return result
 
-    def pin(self, stmt: tree.Stmt) -> object:
+    def pin(self, stmt: tree.Stmt) -> Callable[[], None]:
         """Inside static control flow a variable that outlives it keeps one version, so that its paths agree."""
         saved = dict(self.pins)
         loop = isinstance(stmt, tree.For | tree.While)
@@ -651,7 +695,9 @@ class ControlPass:
             made = self.ctx.version(name, kind)
             if current is not None:
                 self.privacy.assigned(made, current, None)
-            if current is not None and name in (_ids(self.live.head[stmt]) if loop else _ids(self.live.before[stmt]) | outlive):
+            if current is not None and name in (
+                _ids(self.live.head[stmt]) if loop else _ids(self.live.before[stmt]) | outlive
+            ):
                 self.emit(tree.Assign((made,), current))
                 self.names[name] = made
             if self.masked:
@@ -665,7 +711,7 @@ class ControlPass:
         return undo
 
     def with_block(self, stmt: tree.With) -> Outcome:
-        items = tuple(self._rebuild_part(i) for i in stmt.items)
+        items = tuple(tree.map_children(i, self._rebuild_part) for i in stmt.items)
         quiet = any(_is_no_grad(i.context, self.ctx) for i in stmt.items)
         if quiet:
             self.no_grad.append(stmt)
@@ -685,7 +731,11 @@ class ControlPass:
     # --- loops ------------------------------------------------------------------------------
 
     def loop(self, stmt: tree.For | tree.While) -> Outcome:
-        if isinstance(stmt, tree.For) and self.ctx.depends(stmt.iter) and isinstance(self.ctx.facts.kind(stmt.iter), Unknown):
+        if (
+            isinstance(stmt, tree.For)
+            and self.ctx.depends(stmt.iter)
+            and isinstance(self.ctx.facts.kind(stmt.iter), Unknown)
+        ):
             self.expressions.value(stmt.iter)
             if not self.ctx.refusals:
                 pass
@@ -740,7 +790,7 @@ class ControlPass:
             target = self.bind_target(stmt.target, stmt)
         test = self.expressions.value(stmt.test, False) if isinstance(stmt, tree.While) else None
         self.loops.append(loop)
-        self._loop_places = {**self._loop_places, id(loop): len(self.place)}
+        self.loop_places[id(loop)] = len(self.place)
         outcome = self.block(stmt.body)
         self.loops.pop()
         self.flush_carried()
@@ -757,7 +807,7 @@ class ControlPass:
         else:
             assert test is not None
             self.emit(replace(stmt, test=test, body=body or (tree.Pass(),), orelse=orelse))
-        undo()  # type: ignore[operator]
+        undo()
         return FALL
 
     def bind_target(self, target: tree.Expr, stmt: tree.Stmt) -> tree.Expr:
@@ -776,7 +826,7 @@ class ControlPass:
             self.ctx.refuse("store-target", target, "a store as one of several targets")
         return self.expressions.children(target, True)
 
-    def enter_loop(self, stmt: tree.For | tree.While) -> object:
+    def enter_loop(self, stmt: tree.For | tree.While) -> Callable[[], None]:
         """Pins what the loop carries; numbers that it makes differ from sample to sample are tensors from here on."""
         undo = self.pin(stmt)
         head = _ids(self.live.head[stmt])
@@ -788,16 +838,17 @@ class ControlPass:
             pinned = self.pins[name]
             key = region_facts.key(pinned)
             current = self.names.get(name)
-            becomes = isinstance(inside, Number) or (isinstance(inside, Tensor) and inside.optional and inside.dtype == "bool")
+            becomes = isinstance(inside, Number) or (
+                isinstance(inside, Tensor) and inside.optional and inside.dtype == "bool"
+            )
             if current is not None and becomes and is_number(self.ctx.version_kinds.get(key, BOTTOM)):
                 before = self.ctx.version_kinds[key]
                 assert isinstance(before, Static)
                 what = inside.what if isinstance(inside, Number) else "bool"
-                value = self.number_tensor(current, replace(before, what=what), name)
                 made = self.ctx.version(name, inside)
                 if self.masked:
                     self.ctx.local.add(region_facts.key(made))
-                self.ctx.local.add(region_facts.key(current)) if current.version else None
+                value = self.number_tensor(self.before_pin(current), replace(before, what=what), name)
                 self.emit(tree.Assign((made,), value))
                 self.names[name] = made
                 self.pins[name] = made
@@ -805,6 +856,19 @@ class ControlPass:
             else:
                 self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
         return undo
+
+    def before_pin(self, pinned: tree.Name) -> tree.Expr:
+        """What the copy that pinned a variable was made of; the copy is dropped, and its source may go where it is used."""
+        for k in range(len(self.out) - 1, -1, -1):
+            stmt = self.out[k]
+            if isinstance(stmt, tree.Assign) and stmt.targets == (pinned,) and isinstance(stmt.value, tree.Name):
+                del self.out[k]
+                if stmt.value.version:
+                    self.ctx.local.add(region_facts.key(stmt.value))
+                return stmt.value
+            if not (isinstance(stmt, tree.Assign) and isinstance(stmt.value, tree.Name | tree.Call)):
+                break
+        return pinned
 
     def number_tensor(self, value: tree.Expr, kind: Static, root: numbers.Root | None) -> tree.Expr:
         """A Python number as a 0-dim tensor: bools and ints in torch's own dtypes, floats in that which they meet."""
@@ -817,7 +881,11 @@ class ControlPass:
         carried, self.carried = self.carried, []
         for s in carried:
             self.carried.append(s)
-        if isinstance(stmt, tree.For) and self.ctx.depends(stmt.iter) and isinstance(self.ctx.facts.kind(stmt.iter), Unknown):
+        if (
+            isinstance(stmt, tree.For)
+            and self.ctx.depends(stmt.iter)
+            and isinstance(self.ctx.facts.kind(stmt.iter), Unknown)
+        ):
             self.ctx.refuse("loop-on-data", stmt)
             return FALL
         undo = self.enter_loop(stmt)
@@ -836,7 +904,11 @@ class ControlPass:
             static_part, data_part, static_first = self.split_while(stmt.test)
             if data_part is not None and not static_first:
                 start = conjoin(start, self.expressions.mask(data_part))
-        returned = self.ctx.temporary("returned", BOOL) if has_return and (has_break or data_test or stmt.orelse or isinstance(stmt, tree.For)) else None
+        returned = (
+            self.ctx.temporary("returned", BOOL)
+            if has_return and (has_break or data_test or stmt.orelse or isinstance(stmt, tree.For))
+            else None
+        )
         broken = self.ctx.temporary("broken", BOOL) if stmt.orelse and (data_test or has_return) and has_break else None
         self.emit(tree.Assign((active,), _mask_expr(start)))
         for flag in (returned, broken):
@@ -876,7 +948,7 @@ class ControlPass:
             self.emit(replace(stmt, target=target, iter=iterated, body=body, orelse=()))
         else:
             self.emit_while(stmt, active, body, static_part, data_part, static_first)
-        undo()  # type: ignore[operator]
+        undo()
         for name in _in_order(stmt.body):
             if name in self.names and name in _ids(self.live.after[stmt]):
                 key = region_facts.key(self.names[name])
@@ -902,9 +974,13 @@ class ControlPass:
             if name not in _ids(self.live.after[stmt]) or name not in self.names:
                 continue
             inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
-            written = {n for n, _ in region_facts.writes(stmt.body)} | {n.id for n in (region_facts.target_names(stmt.target) if isinstance(stmt, tree.For) else ())}
+            written = {n for n, _ in region_facts.writes(stmt.body)} | {
+                n.id for n in (region_facts.target_names(stmt.target) if isinstance(stmt, tree.For) else ())
+            }
             if name in written and isinstance(inside, Static) and inside.what in ("bool", "int", "float", ""):
-                self.ctx.refuse("loop-on-data", stmt, f"`{name}` counts the steps and is read after the loop: carry it as a tensor")
+                self.ctx.refuse(
+                    "loop-on-data", stmt, f"`{name}` counts the steps and is read after the loop: carry it as a tensor"
+                )
 
     def loop_else(self, stmt: tree.For | tree.While, loop: _Loop, active: tree.Name, has_break: bool) -> Outcome:
         """The else of a loop runs for the samples that did not break."""
@@ -995,7 +1071,9 @@ class ControlPass:
             items = tuple(self.placeholder(k, root) for k in kind.items)
             return tree.Tuple(items) if kind.form == "tuple" else tree.List(items)
         if isinstance(kind, Mapping):
-            return tree.Dict(tuple(tree.Constant(k) for k in kind.keys), tuple(self.placeholder(k, root) for k in kind.values))
+            return tree.Dict(
+                tuple(tree.Constant(k) for k in kind.keys), tuple(self.placeholder(k, root) for k in kind.values)
+            )
         if is_bool(kind):
             return torch_call("tensor", tree.Constant(False))
         if isinstance(kind, Static | Number) and kind.what == "float":
@@ -1040,7 +1118,9 @@ class ControlPass:
         if merged is not None and result is not None and back is not False:
             where = mask if back is True else tree.Binary("&", mask, back)
             new_kind = join(self._result_kind, merged.kind)
-            value = self.expressions.merged(where, merged.expr, merged.kind, result, self._result_sides(merged.kind), merged.stmt, None)
+            value = self.expressions.merged(
+                where, merged.expr, merged.kind, result, self._result_sides(merged.kind), merged.stmt, None
+            )
             self._result_kind = new_kind
             self.emit(tree.Assign((result,), value))
             if loop.returned is not None:
@@ -1095,7 +1175,10 @@ class ControlPass:
             return None
         if any((region_facts.key(n), True) in self.ctx.shrinking for n in tree.walk(mask) if isinstance(n, tree.Name)):
             return self.atom_mask(mask, "mask")
-        spelled = tuple((isinstance(p, tree.Unary), *(region_facts.key(n) for n in tree.walk(p) if isinstance(n, tree.Name))) for p in self.place)
+        spelled = tuple(
+            (isinstance(p, tree.Unary), *(region_facts.key(n) for n in tree.walk(p) if isinstance(n, tree.Name)))
+            for p in self.place
+        )
         if spelled not in self.place_cache:
             self.place_cache[spelled] = self.atom_mask(mask, "mask")
         return self.place_cache[spelled]
@@ -1136,9 +1219,16 @@ class ControlPass:
     def split_tuple(self, stmt: tree.Assign) -> bool:
         """Under a mask ``a, b = x, y`` is two assignments, so that each may go where its merge is."""
         target, value = stmt.targets[0], stmt.value
-        if not self.masked or len(stmt.targets) != 1 or not isinstance(target, tree.Tuple) or not isinstance(value, tree.Tuple):
+        if (
+            not self.masked
+            or len(stmt.targets) != 1
+            or not isinstance(target, tree.Tuple)
+            or not isinstance(value, tree.Tuple)
+        ):
             return False
-        if len(target.items) != len(value.items) or not all(isinstance(t, tree.Name) and t.id not in self.pins for t in target.items):
+        if len(target.items) != len(value.items) or not all(
+            isinstance(t, tree.Name) and t.id not in self.pins for t in target.items
+        ):
             return False
         if any(isinstance(v, tree.Starred) for v in value.items):
             return False
@@ -1326,7 +1416,11 @@ def _plain_target(target: tree.Expr) -> bool:
 def _is_no_grad(context: tree.Expr, ctx: Context) -> bool:
     func = context.func if isinstance(context, tree.Call) else context
     kind = ctx.facts.kind(func)
-    return isinstance(kind, Static) and kind.what == "torch" and str(kind.value).rsplit(".", 1)[-1] in ("no_grad", "inference_mode")
+    return (
+        isinstance(kind, Static)
+        and kind.what == "torch"
+        and str(kind.value).rsplit(".", 1)[-1] in ("no_grad", "inference_mode")
+    )
 
 
-__all__ = ["ControlPass", "hints", "is_floating", "_EnvValue", "Bottom"]
+__all__ = ["Bottom", "ControlPass", "_EnvValue", "hints", "is_floating"]

@@ -11,13 +11,53 @@ from if2where.passes.context import Context
 from if2where.program import Callee
 from if2where.region import tree
 
-_LISTS = ("append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "add", "update", "setdefault", "popitem", "discard")
+_LISTS = (
+    "append",
+    "extend",
+    "insert",
+    "remove",
+    "pop",
+    "clear",
+    "sort",
+    "reverse",
+    "add",
+    "update",
+    "setdefault",
+    "popitem",
+    "discard",
+)
 _WRITERS = ("print", "open", "input", "exec", "eval", "setattr", "delattr", "breakpoint")
-_RANDOM = (
-    "rand randn randint randperm normal bernoulli multinomial poisson rand_like randn_like randint_like dropout "
-    "alpha_dropout feature_dropout rrelu gumbel_softmax binomial"
-).split()
-_RANDOM_METHODS = ("bernoulli", "multinomial", "normal_", "uniform_", "random_", "exponential_", "bernoulli_", "cauchy_", "geometric_", "log_normal_")
+_RANDOM = [
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "normal",
+    "bernoulli",
+    "multinomial",
+    "poisson",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "dropout",
+    "alpha_dropout",
+    "feature_dropout",
+    "rrelu",
+    "gumbel_softmax",
+    "binomial",
+]
+_RANDOM_METHODS = (
+    "bernoulli",
+    "multinomial",
+    "normal_",
+    "uniform_",
+    "random_",
+    "exponential_",
+    "bernoulli_",
+    "cauchy_",
+    "geometric_",
+    "log_normal_",
+)
 
 
 @dataclass
@@ -58,7 +98,13 @@ class Effects:
         if isinstance(func, Unknown) and isinstance(node.func, tree.Attribute):
             if node.func.attr in _LISTS:
                 yield "effect-in-branch", f".{node.func.attr}() changes an object that outlives the branch"
-            elif isinstance(node.func.value, tree.Name) and node.func.value.id in ("logging", "logger", "log", "warnings", "sys"):
+            elif isinstance(node.func.value, tree.Name) and node.func.value.id in (
+                "logging",
+                "logger",
+                "log",
+                "warnings",
+                "sys",
+            ):
                 yield "effect-in-branch", f"{node.func.value.id}.{node.func.attr}()"
         for inner in self.facts.callees.get(node, ()):
             yield from self.of_function(inner)
@@ -70,7 +116,14 @@ class Effects:
             name = str(func.value).rsplit(".", 1)[-1]
             if name in _RANDOM:
                 yield "random-in-branch", f"torch.{name}()"
-        elif func.what == "module" and str(func.value).split(".")[0] in ("logging", "warnings", "os", "sys", "random", "time"):
+        elif func.what == "module" and str(func.value).split(".")[0] in (
+            "logging",
+            "warnings",
+            "os",
+            "sys",
+            "random",
+            "time",
+        ):
             what = "random-in-branch" if str(func.value).startswith("random") else "effect-in-branch"
             yield what, f"{func.value}()"
         elif func.what == "numpy" and ".random" in str(func.value):
@@ -80,7 +133,11 @@ class Effects:
             if isinstance(base, Sequence) or (isinstance(base, Static | Unknown) and name in _LISTS):
                 if name in _LISTS:
                     yield "effect-in-branch", f".{name}() changes an object that outlives the branch"
-            elif isinstance(base, Unknown | Static) and isinstance(node.func.value, tree.Name) and node.func.value.id in ("logger", "logging", "log"):
+            elif (
+                isinstance(base, Unknown | Static)
+                and isinstance(node.func.value, tree.Name)
+                and node.func.value.id in ("logger", "logging", "log")
+            ):
                 yield "effect-in-branch", f"{node.func.value.id}.{name}()"
             if isinstance(base, Tensor) and name in _RANDOM_METHODS:
                 yield "random-in-branch", f".{name}()"

@@ -122,7 +122,9 @@ class Expressions:
         self.bound.append(bound)
         body = self.value(node.body, False)
         self.bound.pop()
-        params = tuple(replace(p, default=self.value(p.default, hoist)) if p.default is not None else p for p in node.params)
+        params = tuple(
+            replace(p, default=self.value(p.default, hoist)) if p.default is not None else p for p in node.params
+        )
         params = node.params if all(a is b for a, b in zip(params, node.params, strict=True)) else params
         return node if body is node.body and params is node.params else replace(node, body=body, params=params)
 
@@ -154,7 +156,14 @@ class Expressions:
         return self.ctx.facts.kind(old) if isinstance(kind, Bottom) else kind
 
     def merged(
-        self, mask: tree.Expr, a: tree.Expr, ka: Kind, b: tree.Expr, kb: Kind, node: tree.Node, root: numbers.Root | None
+        self,
+        mask: tree.Expr,
+        a: tree.Expr,
+        ka: Kind,
+        b: tree.Expr,
+        kb: Kind,
+        node: tree.Node,
+        root: numbers.Root | None,
     ) -> tree.Expr:
         return merge(self.ctx, mask, Side(a, ka), Side(b, kb), node, lambda: self.float_dtype(root))
 
@@ -162,7 +171,7 @@ class Expressions:
         return numbers.float_dtype(self.met, root, self.scope.names, self.scope.kinds_in_scope())
 
     def bool_value(self, node: tree.BoolOp, hoist: bool) -> tree.Expr:
-        left, right = self.ctx.facts.kind(node.left), self.ctx.facts.kind(node.right)
+        left, _right = self.ctx.facts.kind(node.left), self.ctx.facts.kind(node.right)
         if not depends(left):
             return replace(node, left=self.value(node.left, hoist), right=self.value(node.right, False))
         if self.boolean(node.left) and self.boolean(node.right):
@@ -205,7 +214,12 @@ class Expressions:
 
     def as_met(self, number: tree.Expr, kind: Kind, tensor: tree.Expr, other: Kind, root: tree.Expr) -> tree.Expr:
         """A number that meets tensors of several dtypes is held in the widest, and takes on that of each at its use."""
-        if not (isinstance(kind, Number) and kind.what == "float" and isinstance(other, Tensor) and isinstance(root, tree.Name)):
+        if not (
+            isinstance(kind, Number)
+            and kind.what == "float"
+            and isinstance(other, Tensor)
+            and isinstance(root, tree.Name)
+        ):
             return number
         if any(root.id == p.name for p in self.ctx.callee.params) or not isinstance(tensor, tree.Name):
             return number
@@ -259,7 +273,7 @@ class Expressions:
             return new
         arguments = list(new.args)
         for callee in callees:
-            names = [p for p in callee.positional]
+            names = list(callee.positional)
             if callee.owner is not None and not callee.is_staticmethod:
                 names = names[1:]
             by_name = {p.name: p for p in callee.params}
@@ -273,7 +287,11 @@ class Expressions:
                 want = self.ctx.facts.params.get(callee, {}).get(param.name, Bottom())
                 if isinstance(have, Static) and have.what == "bool" and isinstance(want, Number):
                     arguments[k] = replace(arg, value=torch_call("tensor", arg.value))
-        return new if all(a is b for a, b in zip(arguments, new.args, strict=True)) else replace(new, args=tuple(arguments))
+        return (
+            new
+            if all(a is b for a, b in zip(arguments, new.args, strict=True))
+            else replace(new, args=tuple(arguments))
+        )
 
     def builtin(self, node: tree.Call, name: str, hoist: bool) -> tree.Expr | None:
         args = node.args
@@ -380,16 +398,26 @@ class Expressions:
         if isinstance(kind, Tensor):
             inner = self.value(arg, hoist)
             return method_call(inner if is_bool(kind) else tree.Compare(inner, ("!=",), (tree.Constant(0),)), name)
-        if isinstance(arg, tree.List | tree.Tuple) and arg.items and not any(isinstance(i, tree.Starred) for i in arg.items):
+        if (
+            isinstance(arg, tree.List | tree.Tuple)
+            and arg.items
+            and not any(isinstance(i, tree.Starred) for i in arg.items)
+        ):
             masks = [self.mask(i, hoist) for i in arg.items]
             result = masks[0]
             for m in masks[1:]:
                 result = tree.Binary("|" if name == "any" else "&", result, m)
             return result
-        if isinstance(arg, tree.Comprehension) and isinstance(kind, Sequence) and not any(c.conditions for c in arg.clauses):
+        if (
+            isinstance(arg, tree.Comprehension)
+            and isinstance(kind, Sequence)
+            and not any(c.conditions for c in arg.clauses)
+        ):
             names = frozenset(n.id for c in arg.clauses for n in region_facts.target_names(c.target))
             self.bound.append(names)
-            element_ = self.mask(arg.element, False) if self.ctx.depends(arg.element) else self.value(arg.element, False)
+            element_ = (
+                self.mask(arg.element, False) if self.ctx.depends(arg.element) else self.value(arg.element, False)
+            )
             clauses = tuple(replace(c, iter=self.value(c.iter, False)) for c in arg.clauses)
             self.bound.pop()
             items = tree.Comprehension("list", element_, clauses)
@@ -402,7 +430,11 @@ class Expressions:
         what = kind.what if isinstance(kind, Number) else ""
         if name == what:
             return inner
-        base = method_call(inner, "detach") if not isinstance(kind, Number) and not (isinstance(kind, Tensor) and kind.dtype == "bool") else inner
+        base = (
+            method_call(inner, "detach")
+            if not isinstance(kind, Number) and not (isinstance(kind, Tensor) and kind.dtype == "bool")
+            else inner
+        )
         if name == "int":
             return method_call(base, "long")
         return method_call(base, "double")
@@ -431,7 +463,11 @@ class Expressions:
         name = dotted.rsplit(".", 1)[-1]
         if name == "tensor" and len(node.args) >= 1:
             return self.tensor(node, hoist)
-        if name in ("equal", "allclose") and len(node.args) >= 2 and not any(a.star or a.keyword for a in node.args[:2]):
+        if (
+            name in ("equal", "allclose")
+            and len(node.args) >= 2
+            and not any(a.star or a.keyword for a in node.args[:2])
+        ):
             if name == "equal":
                 a, b = (self.value(x.value, hoist) for x in node.args[:2])
                 return method_call(tree.Compare(a, ("==",), (b,)), "all")
@@ -476,11 +512,51 @@ class Expressions:
 
     def math(self, node: tree.Call, name: str, hoist: bool) -> tree.Expr:
         """math.* on a value: outside autograd, in doubles."""
-        twin = {"fabs": "abs", "pow": "pow", "gamma": "", "lgamma": "lgamma", "copysign": "copysign", "fmod": "fmod"}.get(name, name)
-        known = (
-            "abs acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh erf erfc exp exp2 expm1 floor fmod hypot "
-            "isfinite isinf isnan lgamma log log10 log1p log2 pow sin sinh sqrt tan tanh trunc"
-        ).split()
+        twin = {
+            "fabs": "abs",
+            "pow": "pow",
+            "gamma": "",
+            "lgamma": "lgamma",
+            "copysign": "copysign",
+            "fmod": "fmod",
+        }.get(name, name)
+        known = [
+            "abs",
+            "acos",
+            "acosh",
+            "asin",
+            "asinh",
+            "atan",
+            "atan2",
+            "atanh",
+            "ceil",
+            "copysign",
+            "cos",
+            "cosh",
+            "erf",
+            "erfc",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "fmod",
+            "hypot",
+            "isfinite",
+            "isinf",
+            "isnan",
+            "lgamma",
+            "log",
+            "log10",
+            "log1p",
+            "log2",
+            "pow",
+            "sin",
+            "sinh",
+            "sqrt",
+            "tan",
+            "tanh",
+            "trunc",
+        ]
         if twin not in known:
             self.ctx.refuse("unsupported", node, f"math.{name} of a value")
             return node
@@ -546,7 +622,12 @@ class Expressions:
             value = self.value(node, hoist)
             return value if kind.dtype == "bool" else self.nonzero(value)
         value = self.value(node, hoist)
-        return torch_call("tensor", value if isinstance(kind, Static) and kind.what == "bool" else tree.Call(tree.Name("bool"), (tree.Argument(value),)))
+        return torch_call(
+            "tensor",
+            value
+            if isinstance(kind, Static) and kind.what == "bool"
+            else tree.Call(tree.Name("bool"), (tree.Argument(value),)),
+        )
 
     def bool_mask(self, node: tree.BoolOp, hoist: bool) -> tree.Expr:
         op = "&" if node.op == "and" else "|"
@@ -574,17 +655,15 @@ class Expressions:
         if len(node.ops) == 1:
             if node.ops[0] in ("in", "not in"):
                 return self.membership(node, hoist)
-            new = self.children(node, hoist)
-            return new
+            return self.children(node, hoist)
         converted = [self.value(operands[0], hoist)]
         for k, operand in enumerate(operands[1:]):
             inner = self.value(operand, hoist)
             last = k == len(operands) - 2
-            converted.append(inner if last else self.atom(inner, self.ctx.facts.kind(operand), hints.hint(operand, "middle"), hoist))
-        parts = [
-            tree.Compare(a, (op,), (b,))
-            for a, op, b in zip(converted, node.ops, converted[1:], strict=False)
-        ]
+            converted.append(
+                inner if last else self.atom(inner, self.ctx.facts.kind(operand), hints.hint(operand, "middle"), hoist)
+            )
+        parts = [tree.Compare(a, (op,), (b,)) for a, op, b in zip(converted, node.ops, converted[1:], strict=False)]
         if any(op not in _COMPARISONS for op in node.ops):
             self.ctx.refuse("unsupported", node, "a chained comparison with `in` or `is`")
             return node
@@ -596,7 +675,9 @@ class Expressions:
     def membership(self, node: tree.Compare, hoist: bool) -> tree.Expr:
         container = node.rest[0]
         kind = self.ctx.facts.kind(container)
-        if isinstance(container, tree.Tuple | tree.List | tree.Set) and not any(isinstance(i, tree.Starred) for i in container.items):
+        if isinstance(container, tree.Tuple | tree.List | tree.Set) and not any(
+            isinstance(i, tree.Starred) for i in container.items
+        ):
             items = [self.value(i, hoist) for i in container.items]
         elif isinstance(kind, Sequence) and kind.items is not None and isinstance(container, tree.Name):
             items = [tree.Subscript(self.value(container, hoist), (tree.Constant(k),)) for k in range(len(kind.items))]
@@ -607,7 +688,9 @@ class Expressions:
         else:
             self.ctx.refuse("unsupported", node, "membership in something whose elements are not known")
             return node
-        value = self.atom(self.value(node.left, hoist), self.ctx.facts.kind(node.left), hints.hint(node.left, "item"), hoist)
+        value = self.atom(
+            self.value(node.left, hoist), self.ctx.facts.kind(node.left), hints.hint(node.left, "item"), hoist
+        )
         tests: list[tree.Expr] = [tree.Compare(value, ("==",), (i,)) for i in items]
         if not tests:
             return torch_call("tensor", tree.Constant(node.ops[0] != "in"))
@@ -617,4 +700,4 @@ class Expressions:
         return result if node.ops[0] == "in" else tree.Unary("~", result)
 
 
-__all__ = ["Expressions", "Scope", "MISSING", "Mapping", "element", "taint"]
+__all__ = ["MISSING", "Expressions", "Mapping", "Scope", "element", "taint"]

@@ -143,7 +143,11 @@ class _Guards:
             for t in stmt.targets:
                 for e in region_facts.target_reads(t):
                     self.visit(e, EVERYWHERE)
-            if len(stmt.targets) == 1 and isinstance(stmt.targets[0], tree.Tuple) and isinstance(stmt.value, tree.Tuple):
+            if (
+                len(stmt.targets) == 1
+                and isinstance(stmt.targets[0], tree.Tuple)
+                and isinstance(stmt.value, tree.Tuple)
+            ):
                 if len(stmt.targets[0].items) == len(stmt.value.items):
                     for t, v in zip(stmt.targets[0].items, stmt.value.items, strict=True):
                         self.visit(v, self.need_of(t))
@@ -194,7 +198,7 @@ class _Guards:
             self.visit(stmt.test, EVERYWHERE.tested)
 
     def holds(self, mask: tree.Expr, held: bool) -> Demand:
-        """"The mask holds", in terms of the tests that it is made of."""
+        """ "The mask holds", in terms of the tests that it is made of."""
         return holds(self.resolved(mask), held)
 
     def resolved(self, mask: tree.Expr, depth: int = 8) -> tree.Expr:
@@ -202,8 +206,17 @@ class _Guards:
         if isinstance(mask, tree.Name):
             key = region_facts.key(mask)
             value = self.values.get(key)
-            combined = isinstance(value, tree.Name) or (isinstance(value, tree.Binary | tree.Unary) and value.op in ("&", "|", "~") and value.origin is None)
-            if depth and combined and value is not None and self.count.get(key) == 1 and key in self.ctx.fresh and self.only_masks(value):
+            combined = isinstance(value, tree.Name) or (
+                isinstance(value, tree.Binary | tree.Unary) and value.op in ("&", "|", "~") and value.origin is None
+            )
+            if (
+                depth
+                and combined
+                and value is not None
+                and self.count.get(key) == 1
+                and key in self.ctx.fresh
+                and self.only_masks(value)
+            ):
                 return self.resolved(value, depth - 1)
             return mask
         if isinstance(mask, tree.Binary | tree.Unary) and mask.origin is None and mask.op in ("&", "|", "~"):
@@ -281,7 +294,9 @@ class _Guards:
         elif isinstance(stmt, tree.AugAssign):
             value = self.rewrite(stmt.value, self.need_of(stmt.target))
             target = stmt.target if isinstance(stmt.target, tree.Name) else self._inside(stmt.target)
-            self.out.append(stmt if value is stmt.value and target is stmt.target else replace(stmt, value=value, target=target))
+            self.out.append(
+                stmt if value is stmt.value and target is stmt.target else replace(stmt, value=value, target=target)
+            )
         elif isinstance(stmt, tree.If | tree.For | tree.While | tree.With):
             self.forward_compound(stmt)
         elif isinstance(stmt, tree.FunctionDef):
@@ -290,7 +305,9 @@ class _Guards:
             self.out.append(inner)
             self.defined.add((stmt.name, 0))
         else:
-            self.out.append(tree.map_children(stmt, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c))
+            self.out.append(
+                tree.map_children(stmt, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c)
+            )
         self.defined |= region_facts.writes(stmt) if not region_facts.blocks(stmt) else set()
 
     def _inside(self, target: tree.Expr) -> tree.Expr:
@@ -304,7 +321,11 @@ class _Guards:
             return
         need = self.assign_need(stmt)
         first = stmt.targets[0]
-        if isinstance(first, tree.Tuple) and isinstance(stmt.value, tree.Tuple) and len(first.items) == len(stmt.value.items):
+        if (
+            isinstance(first, tree.Tuple)
+            and isinstance(stmt.value, tree.Tuple)
+            and len(first.items) == len(stmt.value.items)
+        ):
             items = tuple(self.rewrite(v, self.need_of(t)) for t, v in zip(first.items, stmt.value.items, strict=True))
             same = all(a is b for a, b in zip(items, stmt.value.items, strict=True))
             value: tree.Expr = stmt.value if same else replace(stmt.value, items=items)
@@ -343,14 +364,18 @@ class _Guards:
             body = self.forward(stmt.body)
             self.defined = before
             orelse = self.forward(stmt.orelse)
-            self.cache = {k: v for k, v in cache.items() if not any(self.count.get(x.atom, 0) > 1 for c in k for x in c if isinstance(x.atom, tuple))}
+            self.cache = {
+                k: v
+                for k, v in cache.items()
+                if not any(self.count.get(x.atom, 0) > 1 for c in k for x in c if isinstance(x.atom, tuple))
+            }
             self.defined |= region_facts.writes(stmt)
             self.out.append(replace(stmt, body=body, orelse=orelse))
         else:
             self.out.append(replace(stmt, body=self.forward(stmt.body)))
 
     def _settled(self, stmt: tree.If) -> set[Key]:
-        return {k for k in region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse)}
+        return set(region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse))
 
     def rewrite(self, node: tree.Expr, need: _Need) -> tree.Expr:
         if isinstance(node, tree.Name | tree.Constant | tree.TorchName):
@@ -399,10 +424,14 @@ class _Guards:
             return self.with_operand(new, "left", old.left, row.operands[0], need)
         return new
 
-    def with_operand(self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, need: _Need) -> tree.Expr:
+    def with_operand(
+        self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, need: _Need
+    ) -> tree.Expr:
         inner = getattr(new, side)
         safe = self.safe(inner, operand, row, need)
-        return new if safe is inner else replace(new, **{side: safe})
+        if safe is inner:
+            return new
+        return replace(new, left=safe) if side == "left" else replace(new, right=safe)
 
     def guarded_call(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
         func = self.ctx.kind(old.func)
@@ -426,7 +455,9 @@ class _Guards:
             return self.guarded_unknown(new, old, need)
         return new
 
-    def guarded_library(self, new: tree.Call, old: tree.Call, name: str, base: tree.Expr | None, need: _Need) -> tree.Expr:
+    def guarded_library(
+        self, new: tree.Call, old: tree.Call, name: str, base: tree.Expr | None, need: _Need
+    ) -> tree.Expr:
         row = table.lookup(name.rstrip("_") if name.endswith("_") and base is not None else name)
         if name == "pow":
             exponent = old.args[-1].value if old.args else None
@@ -439,7 +470,9 @@ class _Guards:
             new = self.guard_argument(new, old, base, operand, need)
         return new
 
-    def guard_argument(self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, need: _Need) -> tree.Call:
+    def guard_argument(
+        self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, need: _Need
+    ) -> tree.Call:
         if base is not None and row.position == 0:
             assert isinstance(new.func, tree.Attribute)
             if positive(base):
@@ -487,9 +520,17 @@ class _Guards:
         callees = self.ctx.facts.callees.get(call, frozenset())
         found: dict[str, table.Guarded] = {}
         for callee in callees:
-            rebound = {n for n, _ in region_facts.writes(callee.node.body)} if isinstance(callee.node, tree.FunctionDef) else set()
+            rebound = (
+                {n for n, _ in region_facts.writes(callee.node.body)}
+                if isinstance(callee.node, tree.FunctionDef)
+                else set()
+            )
             for operand, row in risky_operands(callee, self.ctx):
-                plain = isinstance(operand, tree.Name) and operand.id not in rebound and any(p.name == operand.id for p in callee.positional)
+                plain = (
+                    isinstance(operand, tree.Name)
+                    and operand.id not in rebound
+                    and any(p.name == operand.id for p in callee.positional)
+                )
                 if row is None or not plain or not isinstance(row.safe, int | float):
                     return None
                 assert isinstance(operand, tree.Name)
@@ -497,7 +538,9 @@ class _Guards:
                     return None
         return found if callees else None
 
-    def with_safe_arguments(self, new: tree.Call, old: tree.Call, known: dict[str, table.Guarded], mask: tree.Expr) -> tree.Expr:
+    def with_safe_arguments(
+        self, new: tree.Call, old: tree.Call, known: dict[str, table.Guarded], mask: tree.Expr
+    ) -> tree.Expr:
         args = list(new.args)
         for callee in self.ctx.facts.callees[old]:
             names = [p.name for p in callee.positional]
@@ -506,7 +549,9 @@ class _Guards:
             for k, arg in enumerate(old.args):
                 name = arg.keyword or (names[k] if k < len(names) else "")
                 if name in known and args[k] is new.args[k] and _is_tensor(self.ctx.kind(arg.value)):
-                    args[k] = replace(args[k], value=self.select(mask, args[k].value, self.safe_value(args[k].value, known[name])))
+                    args[k] = replace(
+                        args[k], value=self.select(mask, args[k].value, self.safe_value(args[k].value, known[name]))
+                    )
         return new if all(a is b for a, b in zip(args, new.args, strict=True)) else replace(new, args=tuple(args))
 
     def guarded_index(self, new: tree.Subscript, old: tree.Subscript, need: _Need) -> tree.Expr:
@@ -516,7 +561,9 @@ class _Guards:
         for k, item in enumerate(old.items):
             kind = self.ctx.kind(item)
             number = isinstance(kind, Number) and kind.what == "int"
-            if number or (isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool" and not isinstance(item, tree.Slice)):
+            if number or (
+                isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool" and not isinstance(item, tree.Slice)
+            ):
                 items[k] = self.safe(items[k], item, table.INDEXING.operands[0], need.faulting)
         return new if all(a is b for a, b in zip(items, new.items, strict=True)) else replace(new, items=tuple(items))
 
@@ -533,12 +580,17 @@ class _Guards:
         if isinstance(row.safe, int | float):
             return tree.Constant(row.safe)
         size = tree.Subscript(tree.Attribute(inner, "shape"), (tree.Constant(-1),))
-        like = (tree.Argument(tree.Attribute(inner, "dtype"), "dtype"), tree.Argument(tree.Attribute(inner, "device"), "device"))
+        like = (
+            tree.Argument(tree.Attribute(inner, "dtype"), "dtype"),
+            tree.Argument(tree.Attribute(inner, "device"), "device"),
+        )
         if row.safe == "eye":
             return tree.Call(tree.TorchName("eye"), (tree.Argument(size), *like))
         if row.safe == "diagonal":
             count = tree.Binary("+", size, tree.Constant(1))
-            entries = tree.Call(tree.TorchName("arange"), (tree.Argument(tree.Constant(1)), tree.Argument(count), *like))
+            entries = tree.Call(
+                tree.TorchName("arange"), (tree.Argument(tree.Constant(1)), tree.Argument(count), *like)
+            )
             return tree.Call(tree.TorchName("diag"), (tree.Argument(entries),))
         number = method_call(inner, "numel")
         entries = tree.Call(tree.TorchName("arange"), (tree.Argument(number), *like))
@@ -557,19 +609,22 @@ class _Guards:
         A test that reads the result must read the true one: where the mask leaves out samples that come to
         such a test, the test is evaluated before, on detached operands.
         """
-        if not need.gradient or ALL == need.gradient:
+        if not need.gradient or need.gradient == ALL:
             return None
         whole = self.usable(need.gradient, operand, second=False)
         lacking = any(
-            not self.separates(frozenset(x for x in c if self.available(x)), operand) and any(not self.available(x) for x in c)
+            not self.separates(frozenset(x for x in c if self.available(x)), operand)
+            and any(not self.available(x) for x in c)
             for c in need.gradient
         )
         true_tests = _covers(whole, self.usable(need.value, operand, second=False))
         if (lacking or not true_tests) and self.move_tests(operand):
             whole = self.usable(need.gradient, operand, second=lacking)
         elif not true_tests:
-            whole = either(self.usable(need.gradient, operand, second=lacking), self.usable(need.value, operand, second=True))
-        if ALL == whole or not whole:
+            whole = either(
+                self.usable(need.gradient, operand, second=lacking), self.usable(need.value, operand, second=True)
+            )
+        if whole == ALL or not whole:
             return None
         return self.build(whole)
 
@@ -587,7 +642,9 @@ class _Guards:
     def move_tests(self, operand: tree.Expr) -> bool:
         """Evaluates the tests that hang on the statement's result here, before it is guarded; False where one cannot be."""
         stmt = self.block_stmts[self.position] if self.block_stmts else None
-        if not isinstance(stmt, tree.Assign) or not all(isinstance(t, tree.Name) and self.count.get(region_facts.key(t)) == 1 for t in stmt.targets):
+        if not isinstance(stmt, tree.Assign) or not all(
+            isinstance(t, tree.Name) and self.count.get(region_facts.key(t)) == 1 for t in stmt.targets
+        ):
             return False
         hanging = {region_facts.key(t) for t in stmt.targets if isinstance(t, tree.Name)}
         tests: list[tuple[Key, tree.Expr]] = []
@@ -624,10 +681,18 @@ class _Guards:
         """Whether a comparison, index or detached part of the statement reads one of the variables."""
         if isinstance(node, tree.Name):
             return tested and region_facts.key(node) in keys
-        whole = isinstance(node, tree.Compare | tree.If | tree.For | tree.While | tree.With | tree.Lambda | tree.Comprehension)
-        inner = tested or whole or (isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach")
+        whole = isinstance(
+            node, tree.Compare | tree.If | tree.For | tree.While | tree.With | tree.Lambda | tree.Comprehension
+        )
+        inner = (
+            tested
+            or whole
+            or (isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach")
+        )
         if isinstance(node, tree.Subscript):
-            return self.reads_tested(node.value, keys, inner) or any(self.reads_tested(i, keys, True) for i in node.items)
+            return self.reads_tested(node.value, keys, inner) or any(
+                self.reads_tested(i, keys, True) for i in node.items
+            )
         return any(self.reads_tested(c, keys, inner) for c in tree.children(node))
 
     def available(self, literal: Literal) -> bool:
@@ -659,7 +724,12 @@ class _Guards:
         found = set(region_facts.reads(node))
         frontier = set(found)
         for _ in range(depth):
-            frontier = {r for k in frontier if k in self.values and self.count.get(k, 0) == 1 for r in region_facts.reads(self.values[k])}
+            frontier = {
+                r
+                for k in frontier
+                if k in self.values and self.count.get(k, 0) == 1
+                for r in region_facts.reads(self.values[k])
+            }
             found |= frontier
         return frozenset(found)
 
@@ -668,7 +738,11 @@ class _Guards:
         made: set[Literal] = set()
         near = self.near(operand)
         for literal in sorted(missing, key=str):
-            if not isinstance(literal.atom, tuple) or literal.atom not in self.later or self.count.get(literal.atom, 0) != 1:
+            if (
+                not isinstance(literal.atom, tuple)
+                or literal.atom not in self.later
+                or self.count.get(literal.atom, 0) != 1
+            ):
                 continue
             value = self.values[literal.atom]
             at_hand = all(r in self.defined or r not in self.count for r in region_facts.reads(value))
@@ -708,7 +782,11 @@ class _Guards:
             if isinstance(n, tree.Lambda | tree.Comprehension | tree.Walrus):
                 possible = False
                 return n
-            if isinstance(n, tree.Attribute) and isinstance(n.value, tree.Name) and n.attr in ("dtype", "device", "shape"):
+            if (
+                isinstance(n, tree.Attribute)
+                and isinstance(n.value, tree.Name)
+                and n.attr in ("dtype", "device", "shape")
+            ):
                 return n
             return tree.map_children(n, visit)
 
@@ -754,11 +832,22 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
     if size:
         assert isinstance(left, tree.Call)
         left = left.args[0].value if left.args else left.func.value if isinstance(left.func, tree.Attribute) else left
-    if not (isinstance(left, tree.Name) and isinstance(inner, tree.Name) and (left.id, left.version) == (inner.id, inner.version)):
+    if not (
+        isinstance(left, tree.Name)
+        and isinstance(inner, tree.Name)
+        and (left.id, left.version) == (inner.id, inner.version)
+    ):
         return None
     literal = _literal(right)
     bound = literal if isinstance(literal, int | float) else 1.0
-    at_zero = {"<": 0 < bound, "<=": 0 <= bound, ">": 0 > bound, ">=": 0 >= bound, "==": bound == 0, "!=": bound != 0}.get(op)
+    at_zero = {
+        "<": bound > 0,
+        "<=": bound >= 0,
+        ">": bound < 0,
+        ">=": bound <= 0,
+        "==": bound == 0,
+        "!=": bound != 0,
+    }.get(op)
     return None if at_zero is None else at_zero != held
 
 
@@ -780,7 +869,12 @@ def _is_tensor(kind: object) -> bool:
 def _literal(node: tree.Expr) -> object:
     if isinstance(node, tree.Constant):
         return node.value
-    if isinstance(node, tree.Unary) and node.op == "-" and isinstance(node.operand, tree.Constant) and isinstance(node.operand.value, int | float):
+    if (
+        isinstance(node, tree.Unary)
+        and node.op == "-"
+        and isinstance(node.operand, tree.Constant)
+        and isinstance(node.operand.value, int | float)
+    ):
         return -node.operand.value
     return None
 
@@ -790,11 +884,17 @@ def positive(node: tree.Expr) -> bool:
     if isinstance(node, tree.Constant):
         return isinstance(node.value, int | float) and node.value > 0
     if isinstance(node, tree.Binary) and node.op == "+":
-        return (positive(node.left) and _not_negative(node.right)) or (positive(node.right) and _not_negative(node.left))
+        return (positive(node.left) and _not_negative(node.right)) or (
+            positive(node.right) and _not_negative(node.left)
+        )
     if isinstance(node, tree.Binary) and node.op == "*":
         return positive(node.left) and positive(node.right)
     if isinstance(node, tree.Call):
-        return any(a.keyword == "min" and positive(a.value) for a in node.args) and _called(node) in ("clamp", "clip", "clamp_min")
+        return any(a.keyword == "min" and positive(a.value) for a in node.args) and _called(node) in (
+            "clamp",
+            "clip",
+            "clamp_min",
+        )
     return False
 
 
@@ -814,7 +914,13 @@ def _not_negative(node: tree.Expr) -> bool:
 
 
 def _called(node: tree.Call) -> str:
-    return node.func.attr if isinstance(node.func, tree.Attribute) else node.func.id if isinstance(node.func, tree.Name) else getattr(node.func, "name", "")
+    return (
+        node.func.attr
+        if isinstance(node.func, tree.Attribute)
+        else node.func.id
+        if isinstance(node.func, tree.Name)
+        else getattr(node.func, "name", "")
+    )
 
 
 def risky(callee: Callee, ctx: Context) -> bool:
@@ -838,9 +944,18 @@ def risky_operands(
                     yield node.left, row.operands[0]
         elif isinstance(node, tree.Call):
             func = ctx.facts.kind(node.func)
-            name = str(func.value).rsplit(".", 1)[-1] if isinstance(func, Static) and func.what == "torch" else _called(node)
+            name = (
+                str(func.value).rsplit(".", 1)[-1]
+                if isinstance(func, Static) and func.what == "torch"
+                else _called(node)
+            )
             listed = table.lookup(name)
-            if isinstance(func, Static) and func.what in ("torch", "method") and listed is not None and listed.speculation in ("partial", "faulting"):
+            if (
+                isinstance(func, Static)
+                and func.what in ("torch", "method")
+                and listed is not None
+                and listed.speculation in ("partial", "faulting")
+            ):
                 operands = _operands(node, listed, func.what == "method")
                 yield from operands if operands is not None else [(node, None)]
             for inner in ctx.facts.callees.get(node, frozenset()):
@@ -850,18 +965,32 @@ def risky_operands(
         elif isinstance(node, tree.Subscript):
             for item in node.items:
                 kind = ctx.facts.kind(item)
-                if isinstance(ctx.facts.kind(node.value), Tensor) and isinstance(kind, Tensor) and kind.batched and kind.dtype != "bool":
+                if (
+                    isinstance(ctx.facts.kind(node.value), Tensor)
+                    and isinstance(kind, Tensor)
+                    and kind.batched
+                    and kind.dtype != "bool"
+                ):
                     yield item, table.INDEXING.operands[0]
 
 
-def _operands(node: tree.Call, row: table.Operation, method: bool) -> list[tuple[tree.Expr, table.Guarded | None]] | None:
+def _operands(
+    node: tree.Call, row: table.Operation, method: bool
+) -> list[tuple[tree.Expr, table.Guarded | None]] | None:
     found: list[tuple[tree.Expr, table.Guarded | None]] = []
     for operand in row.operands:
         if method and operand.position == 0 and isinstance(node.func, tree.Attribute):
             found.append((node.func.value, operand))
             continue
         index = operand.position - method
-        value = next((a.value for k, a in enumerate(node.args) if a.keyword == operand.keyword or (a.keyword is None and k == index)), None)
+        value = next(
+            (
+                a.value
+                for k, a in enumerate(node.args)
+                if a.keyword == operand.keyword or (a.keyword is None and k == index)
+            ),
+            None,
+        )
         if value is None:
             return None
         found.append((value, operand))

@@ -56,7 +56,9 @@ def merge(ctx: Context, mask: tree.Expr, a: Side, b: Side, node: tree.Node, dtyp
         if isinstance(side.kind, Static) and side.kind.what in ("none",):
             ctx.refuse("merge-not-numeric", node, "one side is None")
             return a.expr
-        if isinstance(side.kind, Function) or (isinstance(side.kind, Static) and side.kind.what not in ("bool", "int", "float", "")):
+        if isinstance(side.kind, Function) or (
+            isinstance(side.kind, Static) and side.kind.what not in ("bool", "int", "float", "")
+        ):
             what = side.kind.what if isinstance(side.kind, Static) else "function"
             ctx.refuse("merge-not-numeric", node, f"one side is a {what}")
             return a.expr
@@ -82,9 +84,16 @@ def _select(ctx: Context, mask: tree.Expr, a: Side, b: Side, node: tree.Node, dt
     left, right = a.expr, b.expr
     kind = taint(join(a.kind, b.kind))
     whats = [s.kind.what for s in (a, b) if isinstance(s.kind, Static | Number)]
-    if len(whats) == 2 and "float" in whats and not (_is_tensor(ctx, a) and whats[0] == "float") and not (_is_tensor(ctx, b) and whats[1] == "float"):
+    if (
+        len(whats) == 2
+        and "float" in whats
+        and not (_is_tensor(ctx, a) and whats[0] == "float")
+        and not (_is_tensor(ctx, b) and whats[1] == "float")
+    ):
         # Two Python numbers: torch.where would make a float32 of them for good.
-        if _is_tensor(ctx, a) or (isinstance(a.kind, Static) and not isinstance(b.kind, Static) and not _is_tensor(ctx, b)):
+        if _is_tensor(ctx, a) or (
+            isinstance(a.kind, Static) and not isinstance(b.kind, Static) and not _is_tensor(ctx, b)
+        ):
             left = as_tensor(ctx, a, dtype())
         else:
             right = as_tensor(ctx, b, dtype())
@@ -114,7 +123,8 @@ def as_tensor(ctx: Context, side: Side, dtype: tree.Expr) -> tree.Expr:
 
 def _one_dtype(a: Side, b: Side) -> tuple[tree.Expr, tree.Expr]:
     """Both sides in one dtype where they are known to differ."""
-    assert isinstance(a.kind, Tensor) and isinstance(b.kind, Tensor)
+    assert isinstance(a.kind, Tensor)
+    assert isinstance(b.kind, Tensor)
     da, db = a.kind.dtype, b.kind.dtype
     if da is None or db is None or da == db:
         return a.expr, b.expr
@@ -135,7 +145,8 @@ def _show(shape: object) -> str:
 
 
 def _merge_sequences(ctx: Context, mask: tree.Expr, a: Side, b: Side, node: tree.Node, dtype: FloatDtype) -> tree.Expr:
-    assert isinstance(a.kind, Sequence) and isinstance(b.kind, Sequence)
+    assert isinstance(a.kind, Sequence)
+    assert isinstance(b.kind, Sequence)
     if a.kind.items is None or b.kind.items is None:
         ctx.refuse("merge-structure", node, "the length of a list or tuple is not known")
         return a.expr
@@ -158,7 +169,8 @@ def _item(expr: tree.Expr, k: int) -> tree.Expr:
 
 
 def _merge_mappings(ctx: Context, mask: tree.Expr, a: Side, b: Side, node: tree.Node, dtype: FloatDtype) -> tree.Expr:
-    assert isinstance(a.kind, Mapping) and isinstance(b.kind, Mapping)
+    assert isinstance(a.kind, Mapping)
+    assert isinstance(b.kind, Mapping)
     if not (a.kind.exact and b.kind.exact) or set(a.kind.keys) != set(b.kind.keys):
         ctx.refuse("merge-structure", node, "the dicts do not have the same keys")
         return a.expr
@@ -188,7 +200,8 @@ def _entry(expr: tree.Expr, key: object) -> tree.Expr:
 
 
 def _merge_records(ctx: Context, mask: tree.Expr, a: Side, b: Side, node: tree.Node, dtype: FloatDtype) -> tree.Expr:
-    assert isinstance(a.kind, Instance) and isinstance(b.kind, Instance)
+    assert isinstance(a.kind, Instance)
+    assert isinstance(b.kind, Instance)
     fields = ctx.program.fields(a.kind.key) if a.kind.key is b.kind.key else None
     if fields is None:
         ctx.refuse("merge-not-numeric", node, "one side is an object that is no NamedTuple or dataclass")

@@ -10,7 +10,9 @@ from if2where.region import facts as region_facts
 from if2where.region import tree
 
 
-def name_versions(ctx: Context, root: tree.FunctionDef | tree.Lambda, taken: frozenset[str]) -> tree.FunctionDef | tree.Lambda:
+def name_versions(
+    ctx: Context, root: tree.FunctionDef | tree.Lambda, taken: frozenset[str]
+) -> tree.FunctionDef | tree.Lambda:
     """The tree with every version 0; ``taken`` are the identifiers that made-up names must keep clear of."""
     if isinstance(root, tree.Lambda):
         return root
@@ -54,7 +56,9 @@ def _free_name(key: region_facts.Key, used: set[str], taken: frozenset[str], mad
     return f"{base}_{k}"
 
 
-def _definitions(block: tree.Block, live: region_facts.Liveness) -> Iterator[tuple[frozenset[region_facts.Key], frozenset[region_facts.Key]]]:
+def _definitions(
+    block: tree.Block, live: region_facts.Liveness
+) -> Iterator[tuple[frozenset[region_facts.Key], frozenset[region_facts.Key]]]:
     """For each place that binds variables: which, and what else is live behind it."""
     for stmt in block:
         if isinstance(stmt, tree.For):
@@ -63,7 +67,11 @@ def _definitions(block: tree.Block, live: region_facts.Liveness) -> Iterator[tup
         elif isinstance(stmt, tree.If | tree.While):
             bound = region_facts.writes(stmt.test)
             if bound:
-                yield bound, live.after[stmt] | frozenset(k for b in region_facts.blocks(stmt) for s in b[:1] for k in live.before[s])
+                yield (
+                    bound,
+                    live.after[stmt]
+                    | frozenset(k for b in region_facts.blocks(stmt) for s in b[:1] for k in live.before[s]),
+                )
         elif isinstance(stmt, tree.With):
             bound = frozenset(k for i in stmt.items for k in region_facts.writes(i))
             yield bound, live.before[stmt.body[0]]

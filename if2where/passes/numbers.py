@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from if2where.kinds.infer import Facts
-from if2where.kinds.lattice import DEFAULT_FLOAT, Kind, Number, Static, Tensor, depends, is_floating, promote, symbol_names
+from if2where.kinds.lattice import (
+    DEFAULT_FLOAT,
+    Kind,
+    Number,
+    Static,
+    Tensor,
+    depends,
+    is_floating,
+    promote,
+    symbol_names,
+)
 from if2where.program import Callee
 from if2where.region import tree
 
@@ -84,7 +94,9 @@ def _through_calls(found: Meetings, node: tree.Call, facts: Facts, depth: int) -
         for name, arg in zip(names, node.args, strict=False):
             for dtype, _ in theirs.of(name):
                 for r in roots(facts, arg.value):
-                    exemplar = next((t for t in tensors.values() if getattr(facts.kind(t), "dtype", None) == dtype), arg.value)
+                    exemplar = next(
+                        (t for t in tensors.values() if getattr(facts.kind(t), "dtype", None) == dtype), arg.value
+                    )
                     found.meet(r, dtype, exemplar)
 
 
@@ -126,11 +138,7 @@ def roots(facts: Facts, node: tree.Expr) -> Iterator[Root]:
         yield node
         yield from roots(facts, node.body)
         yield from roots(facts, node.orelse)
-    elif isinstance(node, tree.BoolOp):
-        yield node
-        yield from roots(facts, node.left)
-        yield from roots(facts, node.right)
-    elif isinstance(node, tree.Binary):
+    elif isinstance(node, (tree.BoolOp, tree.Binary)):
         yield node
         yield from roots(facts, node.left)
         yield from roots(facts, node.right)
@@ -178,7 +186,10 @@ def dtype_expr(dtype: str, tensors: list[tree.Expr], scope: dict[str, tree.Name]
             return floating_dtype(scope[name])
     parts: list[tree.Expr] = []
     for symbol in symbol_names(dtype):
-        part = next((v for n, v in scope.items() if getattr(kinds.get(n), "dtype", None) in (f"@{symbol}", f"@{symbol}+f")), None)
+        part = next(
+            (v for n, v in scope.items() if getattr(kinds.get(n), "dtype", None) in (f"@{symbol}", f"@{symbol}+f")),
+            None,
+        )
         if part is None:
             return tree.TorchName("float64")
         parts.append(floating_dtype(part))

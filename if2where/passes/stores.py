@@ -70,7 +70,9 @@ class Privacy:
         if isinstance(body, tree.Expr):
             return shared
         targets = {t for n in tree.walk(body) if isinstance(n, tree.Assign) for t in n.targets}
-        unpacked = {n.value for n in tree.walk(body) if isinstance(n, tree.Assign) and isinstance(n.targets[0], tree.Tuple)}
+        unpacked = {
+            n.value for n in tree.walk(body) if isinstance(n, tree.Assign) and isinstance(n.targets[0], tree.Tuple)
+        }
         shared |= {n for n, _ in region_facts.captured(body)}
         # What a return hands out is seen by the caller when nothing changes it any more.
         returned = {n for r in tree.walk(body) if isinstance(r, tree.Return) for n in tree.walk(r)}
@@ -131,7 +133,11 @@ class Privacy:
             func = self.facts.kind(value.func)
             if isinstance(func, Static) and func.what == "torch":
                 name = str(func.value).rsplit(".", 1)[-1]
-                found = returns.lookup("torch", name) or returns.lookup("linalg", name) or returns.lookup("functional", name)
+                found = (
+                    returns.lookup("torch", name)
+                    or returns.lookup("linalg", name)
+                    or returns.lookup("functional", name)
+                )
                 return found is not None and found.alias == "fresh"
             if isinstance(value.func, tree.Attribute) and isinstance(self.facts.kind(value.func.value), Tensor):
                 found = returns.lookup("method", value.func.attr)
@@ -147,11 +153,18 @@ def is_mask_store(target: tree.Expr, ctx: Context) -> bool:
     if not isinstance(target, tree.Subscript) or len(target.items) != 1 or target.is_tuple:
         return False
     index = ctx.facts.kind(target.items[0])
-    return isinstance(ctx.facts.kind(target.value), Tensor) and isinstance(index, Tensor) and index.batched and _is_mask(target.items[0], index)
+    return (
+        isinstance(ctx.facts.kind(target.value), Tensor)
+        and isinstance(index, Tensor)
+        and index.batched
+        and _is_mask(target.items[0], index)
+    )
 
 
 #: How a parameter of unknown dtype is called where it counts: as an index it works under vmap as it is.
-_INDEX_NAMES = re.compile(r"(?i)^(?:[a-z]|.*(?:idx|index|indices|ids?|pos|positions?|rows?|cols?|steps?|order|perm|[a-z]_?[ijkn]))\d*$")
+_INDEX_NAMES = re.compile(
+    r"(?i)^(?:[a-z]|.*(?:idx|index|indices|ids?|pos|positions?|rows?|cols?|steps?|order|perm|[a-z]_?[ijkn]))\d*$"
+)
 
 
 def _is_mask(node: tree.Expr, kind: Tensor) -> bool:
@@ -194,7 +207,9 @@ def masked_write(walker: ControlPass, stmt: tree.Stmt, target: tree.Expr, new: S
             ctx.refuse("store-target", stmt, "what is stored into is not known")
             return
         index = ctx.facts.kind(target.items[0])
-        if isinstance(base, Sequence | Mapping) and (depends(index) or target.is_tuple or isinstance(target.items[0], tree.Slice)):
+        if isinstance(base, Sequence | Mapping) and (
+            depends(index) or target.is_tuple or isinstance(target.items[0], tree.Slice)
+        ):
             ctx.refuse("python-value", stmt, "a list or dict is indexed by value")
             return
         if isinstance(base, Mapping) and isinstance(index, Static) and base.get(index.value) is None:
@@ -273,7 +288,11 @@ def elementwise(walker: ControlPass, value: tree.Expr, target: tree.Subscript) -
         if isinstance(node, tree.Subscript) and _alike(node.items[0], target.items[0]) and len(node.items) == 1:
             return walker.expressions.value(node.value)
         kind = ctx.facts.kind(node)
-        if isinstance(node, tree.Constant) or (isinstance(kind, Tensor) and kind.shape == ()) or not isinstance(kind, Tensor | Unknown):
+        if (
+            isinstance(node, tree.Constant)
+            or (isinstance(kind, Tensor) and kind.shape == ())
+            or not isinstance(kind, Tensor | Unknown)
+        ):
             return walker.expressions.value(node)
         if isinstance(node, tree.Binary) and node.op != "@":
             a, b = visit(node.left), visit(node.right)
@@ -283,7 +302,11 @@ def elementwise(walker: ControlPass, value: tree.Expr, target: tree.Subscript) -
             return None if inner is None else replace(node, operand=inner)
         if isinstance(node, tree.Call):
             return visit_call(node)
-        return walker.expressions.value(node) if isinstance(node, tree.Name) and isinstance(kind, Tensor) and not _has_mask(kind) else None
+        return (
+            walker.expressions.value(node)
+            if isinstance(node, tree.Name) and isinstance(kind, Tensor) and not _has_mask(kind)
+            else None
+        )
 
     def visit_call(node: tree.Call) -> tree.Expr | None:
         func = ctx.facts.kind(node.func)
@@ -357,7 +380,11 @@ def augmented_store(walker: ControlPass, stmt: tree.AugAssign) -> None:
             return
         old = _attribute_before(walker, stmt, target)
         if isinstance(old, Tensor) and not old.optional:
-            ctx.refuse("alias-undecided", stmt, f"`{target.attr}` may be shared: write `{target.attr} = {target.attr} {stmt.op} ...`")
+            ctx.refuse(
+                "alias-undecided",
+                stmt,
+                f"`{target.attr}` may be shared: write `{target.attr} = {target.attr} {stmt.op} ...`",
+            )
             return
     read = replace(target)
     ctx.facts.kinds[read] = old
@@ -396,7 +423,12 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         return False
     base = ctx.facts.kind(call.func.value)
     name = call.func.attr
-    if not isinstance(base, Tensor) or not name.endswith("_") or name.startswith("_") or name in ("requires_grad_", "retain_grad_"):
+    if (
+        not isinstance(base, Tensor)
+        or not name.endswith("_")
+        or name.startswith("_")
+        or name in ("requires_grad_", "retain_grad_")
+    ):
         return False
     args_depend = any(ctx.depends(a.value) for a in call.args)
     if not walker.guarded_store(call.func.value) and (base.batched or not args_depend):
@@ -411,7 +443,11 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         return True
     target = call.func.value
     kind = replace(base, batched=True)
-    if isinstance(target, tree.Name) and not walker.masked and walker.privacy.is_private(walker.names.get(target.id, target)):
+    if (
+        isinstance(target, tree.Name)
+        and not walker.masked
+        and walker.privacy.is_private(walker.names.get(target.id, target))
+    ):
         made = walker.bind(target.id, kind)
         walker.emit(tree.Assign((made,), twin, at=stmt.at, carries=(stmt.origin,)))
         return True
@@ -431,14 +467,27 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
 def _out_of_place(walker: ControlPass, call: tree.Call, name: str) -> tree.Expr | None:
     assert isinstance(call.func, tree.Attribute)
     x = walker.expressions.value(call.func.value)
-    if walker.place and name in ("mul_", "div_", "pow_", "sqrt_", "exp_", "matmul_", "addcmul_", "addcdiv_", "sigmoid_", "tanh_"):
+    if walker.place and name in (
+        "mul_",
+        "div_",
+        "pow_",
+        "sqrt_",
+        "exp_",
+        "matmul_",
+        "addcmul_",
+        "addcdiv_",
+        "sigmoid_",
+        "tanh_",
+    ):
         x = method_call(x, "clone")
     args = tuple(replace(a, value=walker.expressions.value(a.value)) for a in call.args)
     if name == "zero_":
         return torch_call("zeros_like", x)
     if name == "fill_" and len(args) == 1:
-        return torch_call("full_like", x, args[0].value) if isinstance(args[0].value, tree.Constant) else tree.Call(
-            tree.Attribute(args[0].value, "expand_as"), (tree.Argument(x),)
+        return (
+            torch_call("full_like", x, args[0].value)
+            if isinstance(args[0].value, tree.Constant)
+            else tree.Call(tree.Attribute(args[0].value, "expand_as"), (tree.Argument(x),))
         )
     if name == "copy_" and len(args) == 1:
         return method_call(args[0].value, "expand_as", x)
@@ -467,8 +516,12 @@ def needs_batch(walker: ControlPass, name: str) -> bool:
                 return True
         del value
     return any(
-        isinstance(n, tree.ExprStmt) and isinstance(n.value, tree.Call) and isinstance(n.value.func, tree.Attribute)
-        and n.value.func.attr.endswith("_") and isinstance(n.value.func.value, tree.Name) and n.value.func.value.id == name
+        isinstance(n, tree.ExprStmt)
+        and isinstance(n.value, tree.Call)
+        and isinstance(n.value.func, tree.Attribute)
+        and n.value.func.attr.endswith("_")
+        and isinstance(n.value.func.value, tree.Name)
+        and n.value.func.value.id == name
         for n in tree.walk(body)
     )
 
@@ -506,7 +559,9 @@ def _with_batch(walker: ControlPass, value: tree.Expr, anchor: tuple[tree.Name, 
             if kind.dtype == "bool":
                 return tree.Binary("|", value, zeros)
     if kind.dtype == "bool":
-        return tree.Binary("|", value, replace(zeros, args=(zeros.args[0], tree.Argument(tree.TorchName("bool"), "dtype"))))
+        return tree.Binary(
+            "|", value, replace(zeros, args=(zeros.args[0], tree.Argument(tree.TorchName("bool"), "dtype")))
+        )
     return tree.Binary("+", value, zeros)
 
 
@@ -516,13 +571,23 @@ def _stored_into(walker: ControlPass, name: str) -> bool:
 
     def visit(block: tree.Block, masked: bool) -> bool:
         for node in block:
-            targets = node.targets if isinstance(node, tree.Assign) else (node.target,) if isinstance(node, tree.AugAssign) else ()
+            targets = (
+                node.targets
+                if isinstance(node, tree.Assign)
+                else (node.target,)
+                if isinstance(node, tree.AugAssign)
+                else ()
+            )
             for t in targets:
                 if isinstance(t, tree.Subscript) and _root(t) == name:
                     value = node.value if isinstance(node, tree.Assign | tree.AugAssign) else None
                     if masked or (value is not None and ctx.depends(value)) or any(ctx.depends(i) for i in t.items):
                         return True
-            if isinstance(node, tree.ExprStmt) and isinstance(node.value, tree.Call) and isinstance(node.value.func, tree.Attribute):
+            if (
+                isinstance(node, tree.ExprStmt)
+                and isinstance(node.value, tree.Call)
+                and isinstance(node.value.func, tree.Attribute)
+            ):
                 call = node.value
                 assert isinstance(call.func, tree.Attribute)
                 if call.func.attr.endswith("_") and _root(call.func.value) == name:
@@ -531,7 +596,11 @@ def _stored_into(walker: ControlPass, name: str) -> bool:
             inner = masked or (isinstance(node, tree.If | tree.While) and ctx.depends(node.test))
             if any(visit(b, inner) for b in region_facts.blocks(node)):
                 return True
-            if region_facts.has_exit((node,), tree.Return, tree.Break, tree.Continue) and isinstance(node, tree.If) and ctx.depends(node.test):
+            if (
+                region_facts.has_exit((node,), tree.Return, tree.Break, tree.Continue)
+                and isinstance(node, tree.If)
+                and ctx.depends(node.test)
+            ):
                 masked = True
         return False
 
@@ -555,16 +624,23 @@ def batched_anchor(walker: ControlPass) -> tuple[tree.Name, Tensor] | None:
     return (found[0][0], found[0][1]) if found else None
 
 
-def _new_buffer(walker: ControlPass, call: tree.Call, made: str, anchor: tuple[tree.Name, Tensor], kind: Tensor) -> tree.Expr:
+def _new_buffer(
+    walker: ControlPass, call: tree.Call, made: str, anchor: tuple[tree.Name, Tensor], kind: Tensor
+) -> tree.Expr:
     name, have = anchor
     arguments: list[tree.Argument] = []
     sizes = [a for a in call.args if a.keyword is None]
     keywords = {a.keyword: a for a in call.args if a.keyword is not None}
     dtype = keywords.pop("dtype", None)
     if dtype is not None:
-        from_same = isinstance(dtype.value, tree.Attribute) and dtype.value.attr == "dtype" and isinstance(dtype.value.value, tree.Name)
+        from_same = (
+            isinstance(dtype.value, tree.Attribute)
+            and dtype.value.attr == "dtype"
+            and isinstance(dtype.value.value, tree.Name)
+        )
         if from_same:
-            assert isinstance(dtype.value, tree.Attribute) and isinstance(dtype.value.value, tree.Name)
+            assert isinstance(dtype.value, tree.Attribute)
+            assert isinstance(dtype.value.value, tree.Name)
             source = walker.names.get(dtype.value.value.id)
             source_kind = walker.ctx.facts.kind(dtype.value.value)
             if source is not None and isinstance(source_kind, Tensor) and source_kind.batched:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import cast
 
 from if2where.passes.context import Context
 from if2where.region import facts as region_facts
@@ -37,12 +38,12 @@ def tidy(ctx: Context, root: tree.FunctionDef | tree.Lambda) -> tree.FunctionDef
 def _simplified(node: tree._NodeT) -> tree._NodeT:
     new = tree.map_children(node, _simplified)
     if isinstance(new, tree.Select):
-        return _select(new)  # type: ignore[return-value]
+        return cast(tree._NodeT, _select(new))
     if isinstance(new, tree.Unary) and new.op == "~" and isinstance(new.operand, tree.Unary) and new.operand.op == "~":
-        return new.operand.operand  # type: ignore[return-value]
+        return cast(tree._NodeT, new.operand.operand)
     if isinstance(new, tree.Binary) and new.op in ("&", "|") and new.origin is None:
-        return _mask_rule(new)  # type: ignore[return-value]
-    return new
+        return cast(tree._NodeT, _mask_rule(new))
+    return cast(tree._NodeT, new)
 
 
 def _is_flag(node: tree.Expr, value: bool) -> bool:
@@ -69,9 +70,13 @@ def _select(node: tree.Select) -> tree.Expr:
     if isinstance(node.mask, tree.Unary) and node.mask.op == "~" and node.mask.origin is None:
         return _select(tree.Select(node.mask.operand, node.other, node.chosen))
     if isinstance(node.chosen, tree.Select) and equal(node.chosen.other, node.other):
-        return _select(tree.Select(_mask_rule(tree.Binary("&", node.mask, node.chosen.mask)), node.chosen.chosen, node.other))
+        return _select(
+            tree.Select(_mask_rule(tree.Binary("&", node.mask, node.chosen.mask)), node.chosen.chosen, node.other)
+        )
     if isinstance(node.other, tree.Select) and equal(node.other.chosen, node.chosen):
-        return _select(tree.Select(_mask_rule(tree.Binary("|", node.mask, node.other.mask)), node.chosen, node.other.other))
+        return _select(
+            tree.Select(_mask_rule(tree.Binary("|", node.mask, node.other.mask)), node.chosen, node.other.other)
+        )
     return node
 
 
@@ -132,7 +137,9 @@ class _Inliner:
                     continue
                 if key in replacements:
                     continue
-                if _width(new) + _width(found.value) > MAX_WIDTH and not isinstance(found.value, tree.Name | tree.Constant):
+                if _width(new) + _width(found.value) > MAX_WIDTH and not isinstance(
+                    found.value, tree.Name | tree.Constant
+                ):
                     continue
                 replacements[key] = found.value
                 carried += (*found.stmt.carries, *((found.stmt.origin,) if found.stmt.origin is not None else ()))
@@ -243,7 +250,9 @@ def _substituted(stmt: tree.Stmt, replacements: dict[region_facts.Key, tree.Expr
         return tree.map_children(node, change)
 
     if isinstance(stmt, tree.Assign):
-        targets = tuple(t if isinstance(t, tree.Name | tree.Tuple) else tree.map_children(t, change) for t in stmt.targets)
+        targets = tuple(
+            t if isinstance(t, tree.Name | tree.Tuple) else tree.map_children(t, change) for t in stmt.targets
+        )
         return replace(stmt, value=change(stmt.value), targets=targets)  # type: ignore[arg-type]
     return tree.map_children(stmt, change)
 

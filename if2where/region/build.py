@@ -149,7 +149,9 @@ class _Builder:
         if isinstance(node, cst.UnaryOperation):
             return tree.Unary(_UNARY[type(node.operator)], self.expr(node.expression), origin=node, at=at)
         if isinstance(node, cst.BinaryOperation):
-            return tree.Binary(_BINARY[type(node.operator)], self.expr(node.left), self.expr(node.right), origin=node, at=at)
+            return tree.Binary(
+                _BINARY[type(node.operator)], self.expr(node.left), self.expr(node.right), origin=node, at=at
+            )
         if isinstance(node, cst.BooleanOperation):
             op = "and" if isinstance(node.operator, cst.And) else "or"
             return tree.BoolOp(op, self.expr(node.left), self.expr(node.right), origin=node, at=at)
@@ -158,7 +160,9 @@ class _Builder:
             rest = tuple(self.expr(c.comparator) for c in node.comparisons)
             return tree.Compare(self.expr(node.left), ops, rest, origin=node, at=at)
         if isinstance(node, cst.IfExp):
-            return tree.Conditional(self.expr(node.test), self.expr(node.body), self.expr(node.orelse), origin=node, at=at)
+            return tree.Conditional(
+                self.expr(node.test), self.expr(node.body), self.expr(node.orelse), origin=node, at=at
+            )
         if isinstance(node, cst.Tuple | cst.List | cst.Set):
             made = {cst.Tuple: tree.Tuple, cst.List: tree.List, cst.Set: tree.Set}[type(node)]
             return made(tuple(self.element(e) for e in node.elements), origin=node, at=at)
@@ -176,7 +180,12 @@ class _Builder:
         if isinstance(node, cst.DictComp):
             clauses = self.clauses(node.for_in)
             return tree.Comprehension("dict", self.expr(node.value), clauses, self.expr(node.key), origin=node, at=at)
-        what = {cst.Await: "await", cst.Yield: "yield", cst.ConcatenatedString: "string", cst.FormattedString: "f-string"}
+        what = {
+            cst.Await: "await",
+            cst.Yield: "yield",
+            cst.ConcatenatedString: "string",
+            cst.FormattedString: "f-string",
+        }
         return tree.OpaqueExpr(what.get(type(node), type(node).__name__.lower()), self.inside(node), origin=node, at=at)
 
     def inside(self, node: cst.CSTNode) -> tuple[tree.Expr, ...]:
@@ -200,7 +209,7 @@ class _Builder:
             if isinstance(part, cst.Index):
                 inner = self.expr(part.value)
                 items.append(tree.Starred(inner, origin=part, at=self.at(part)) if part.star else inner)
-            else:
+            elif isinstance(part, cst.Slice):
                 bounds = [self.expr(b) if b is not None else None for b in (part.lower, part.upper, part.step)]
                 items.append(tree.Slice(*bounds, origin=part, at=self.at(part)))
         last = node.slice[-1]
@@ -285,7 +294,9 @@ class _Builder:
         if isinstance(node, cst.For):
             orelse = self.block(node.orelse.body) if node.orelse is not None else ()
             target, iterated = self.expr(node.target), self.expr(node.iter)
-            return tree.For(target, iterated, self.block(node.body), orelse, node.asynchronous is not None, origin=node, at=at)
+            return tree.For(
+                target, iterated, self.block(node.body), orelse, node.asynchronous is not None, origin=node, at=at
+            )
         if isinstance(node, cst.While):
             orelse = self.block(node.orelse.body) if node.orelse is not None else ()
             return tree.While(self.expr(node.test), self.block(node.body), orelse, origin=node, at=at)
@@ -309,7 +320,9 @@ class _Builder:
         return self.opaque(node)
 
     def opaque(self, node: cst.CSTNode) -> tree.Stmt:
-        what = {cst.Try: "try", cst.TryStar: "try", cst.Match: "match", cst.ClassDef: "class"}.get(type(node), type(node).__name__.lower())
+        what = {cst.Try: "try", cst.TryStar: "try", cst.Match: "match", cst.ClassDef: "class"}.get(
+            type(node), type(node).__name__.lower()
+        )
         expressions: list[tree.Expr] = []
         blocks: list[tree.Block] = []
         binds: list[str] = []
@@ -346,9 +359,13 @@ class _Builder:
             return tree.Assign(targets, self.expr(node.value), origin=origin, at=at)
         if isinstance(node, cst.AnnAssign):
             value = self.expr(node.value) if node.value is not None else None
-            return tree.AnnAssign(self.expr(node.target), self.expr(node.annotation.annotation), value, origin=origin, at=at)
+            return tree.AnnAssign(
+                self.expr(node.target), self.expr(node.annotation.annotation), value, origin=origin, at=at
+            )
         if isinstance(node, cst.AugAssign):
-            return tree.AugAssign(self.expr(node.target), _AUGMENTED[type(node.operator)], self.expr(node.value), origin=origin, at=at)
+            return tree.AugAssign(
+                self.expr(node.target), _AUGMENTED[type(node.operator)], self.expr(node.value), origin=origin, at=at
+            )
         if isinstance(node, cst.Expr):
             return tree.ExprStmt(self.expr(node.value), origin=origin, at=at)
         if isinstance(node, cst.Return):

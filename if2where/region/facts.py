@@ -127,8 +127,9 @@ def _writes(node: tree.Node | tree.Block) -> Iterator[Key]:
             yield from map(key, target_names(node.target))
     elif isinstance(node, tree.AugAssign | tree.For):
         yield from map(key, target_names(node.target))
-    elif isinstance(node, tree.WithItem) and node.target is not None:
-        yield from map(key, target_names(node.target))
+    elif isinstance(node, tree.WithItem):
+        if node.target is not None:
+            yield from map(key, target_names(node.target))
     elif isinstance(node, tree.Walrus):
         yield key(node.target)
     elif isinstance(node, tree.Delete):

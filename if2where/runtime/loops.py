@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 
-class _AnyActive(torch.autograd.Function):
+class _AnyActive(torch.autograd.Function):  # type: ignore[misc]
     """Whether a mask holds anywhere in the batch, as a 0-dim bool tensor that is not batched.
 
     An ``autograd.Function`` with a ``vmap`` static method is handed the whole batch; see "Extending
@@ -36,7 +36,7 @@ class _AnyActive(torch.autograd.Function):
         return _AnyActive.apply(mask), None
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _truth(mask: torch.Tensor) -> bool:
     return bool(_AnyActive.apply(mask))
 
@@ -49,4 +49,4 @@ def any_active(mask: torch.Tensor | bool) -> bool:
     """
     if isinstance(mask, bool):
         return mask
-    return _truth(mask)
+    return bool(_truth(mask))

@@ -53,7 +53,9 @@ def check_source(text: str, seed: int, second_order: bool = True) -> Outcome:
     if result.refusals:
         return Outcome("refused", "; ".join(f"{d.line}: {d.code.name} {d.detail}" for d in result.refusals))
     try:
-        found = compare(original, load(result.text, "fuzz_converted").f, args, IN_DIMS, second_order=second_order, anomaly=False)
+        found = compare(
+            original, load(result.text, "fuzz_converted").f, args, IN_DIMS, second_order=second_order, anomaly=False
+        )
     except Exception as error:
         if "modified by an inplace operation" in str(error):
             # An update in place that autograd forbids once every sample comes to it: it says so.
@@ -72,7 +74,9 @@ def check(seed: int) -> Outcome:
 
 
 def _alike(a: Outcome, b: Outcome) -> bool:
-    return a.kind == b.kind and re.sub(r"[\d\[\]., -]+", "", a.detail)[:40] == re.sub(r"[\d\[\]., -]+", "", b.detail)[:40]
+    return (
+        a.kind == b.kind and re.sub(r"[\d\[\]., -]+", "", a.detail)[:40] == re.sub(r"[\d\[\]., -]+", "", b.detail)[:40]
+    )
 
 
 def shrunk(text: str, seed: int, outcome: Outcome) -> str:

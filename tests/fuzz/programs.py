@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-HEADER = '''\
+HEADER = """\
 import math
 import torch
 
@@ -22,7 +22,7 @@ def slope(u):
     return torch.sqrt(u) + 1.0 / u
 
 
-'''
+"""
 
 
 @dataclass
@@ -55,7 +55,23 @@ class Generator:
             if "vector" in self.features:
                 options += ["v[0]", "v[1]", "v[2]"]
             return r.choice(options)
-        kind = r.choice(["add", "sub", "mul", "mulc", "neg", "fn", "partial", "partial", "ternary", "max", "call", "reduce", "number"])
+        kind = r.choice(
+            [
+                "add",
+                "sub",
+                "mul",
+                "mulc",
+                "neg",
+                "fn",
+                "partial",
+                "partial",
+                "ternary",
+                "max",
+                "call",
+                "reduce",
+                "number",
+            ]
+        )
         a, b = self.scalar(depth + 1), self.scalar(depth + 1)
         if kind == "partial" and "partial" in self.features:
             return self.partial(a, b)
@@ -187,7 +203,11 @@ class Generator:
         elif kind == "store":
             self.emit(f"out[{r.randint(0, 2)}] = {self.scalar(1)}")
         else:
-            self.emit(f"{self.rng.choice(self.scalars[2:] or ['x'])} = {self.scalar(1)}" if len(self.scalars) > 2 else f"x = x + {self.number()}")
+            self.emit(
+                f"{self.rng.choice(self.scalars[2:] or ['x'])} = {self.scalar(1)}"
+                if len(self.scalars) > 2
+                else f"x = x + {self.number()}"
+            )
 
     def block(self, size: int) -> None:
         before = list(self.scalars)
@@ -255,10 +275,30 @@ class Generator:
         while self.budget > 0:
             self.statement()
         self.emit(f"return {self.result()}")
-        return HEADER + "def f(x, y, v, mode):\n" + "\n".join(self.lines) + "\n\n\nBATCHED = torch.func.vmap(f, in_dims=(0, 0, 0, None))\n"
+        return (
+            HEADER
+            + "def f(x, y, v, mode):\n"
+            + "\n".join(self.lines)
+            + "\n\n\nBATCHED = torch.func.vmap(f, in_dims=(0, 0, 0, None))\n"
+        )
 
 
-ALL_FEATURES = ("partial", "ternary", "idioms", "helper", "returns", "loops", "while", "exits", "numbers", "stores", "static", "tuples", "vector", "floats")
+ALL_FEATURES = (
+    "partial",
+    "ternary",
+    "idioms",
+    "helper",
+    "returns",
+    "loops",
+    "while",
+    "exits",
+    "numbers",
+    "stores",
+    "static",
+    "tuples",
+    "vector",
+    "floats",
+)
 
 
 def program(seed: int) -> str:
