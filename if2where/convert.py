@@ -109,7 +109,7 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
     results: dict[int, Conversion | SourceError] = {}
     modules: list[tuple[int, Module]] = []
     for k, source in enumerate(sources):
-        if not might_matter(source.text, "all" if options.functions else options.scope):
+        if not options.functions and not might_matter(source.text, options.scope):
             results[k] = Conversion(source.path, source.text, scope=options.scope)
             continue
         try:

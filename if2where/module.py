@@ -19,7 +19,9 @@ from functools import cached_property
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_PRAGMA = re.compile(r"#\s*if2where:\s*(?P<what>[\w=,\s-]+)")
+_PRAGMA = re.compile(r"#\s*if2where:(?P<what>[^#]*)")
+_PRAGMA_WORD = re.compile(r"[\s,]*(?P<word>convert|skip|max-iterations\s*=\s*\d+)(?![\w-])")
+# The line ends that Python counts: not form feeds, vertical tabs or Unicode's separators.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -71,24 +73,45 @@ class Module:
 
 
 def decode(data: bytes, path: str) -> Source:
-    """Bytes to text by the byte order mark, the coding cookie, or UTF-8; line ends stay as they are."""
+    """Bytes to text by the byte order mark, the coding cookie, or UTF-8; line ends stay as they are.
+
+    Raises SourceError for an unknown encoding, for bytes that are not in it, and for an encoding that
+    would not give the same bytes back.
+    """
     bom = data.startswith(codecs.BOM_UTF8)
     body = data[len(codecs.BOM_UTF8) :] if bom else data
     encoding = "utf-8"
-    for line in body.splitlines()[:2]:
+    for line in body.splitlines()[:2]:  # bytes: split at the three line ends only
         found = _COOKIE.match(line)
         if found:
-            encoding = found.group(1).decode("ascii")
+            encoding = _normal(found.group(1).decode("ascii"))
             break
         if line.strip() and not line.lstrip().startswith(b"#"):
             break
     try:
-        return Source(path, body.decode(encoding), encoding, bom)
+        if bom and codecs.lookup(encoding).name != "utf-8":
+            raise SourceError(path, 1, 1, f"a UTF-8 byte order mark in a file that declares {encoding}")
+        text = body.decode(encoding)
+        faithful = text.encode(encoding) == body
     except LookupError:
         raise SourceError(path, 1, 1, f"unknown encoding {encoding!r}") from None
     except UnicodeDecodeError as error:
-        line_no = body[: error.start].count(b"\n") + 1
-        raise SourceError(path, line_no, 1, f"not valid {encoding}: {error.reason}") from None
+        lines = (body[: error.start] + b".").splitlines()
+        raise SourceError(path, len(lines), len(lines[-1]), f"not valid {encoding}: {error.reason}") from None
+    except UnicodeError as error:
+        raise SourceError(path, 1, 1, f"not valid {encoding}: {error}") from None
+    if not faithful:
+        raise SourceError(path, 1, 1, f"could not be written back unchanged as {encoding}")
+    return Source(path, text, encoding, bom)
+
+
+def _normal(encoding: str) -> str:
+    """The encoding's name as Python's tokenizer takes it: editors append line ends (``utf-8-unix``)."""
+    name = encoding[:12].lower().replace("_", "-")
+    for known in ("utf-8", "latin-1", "iso-8859-1", "iso-latin-1"):
+        if name == known or name.startswith(known + "-"):
+            return known
+    return encoding
 
 
 def encode(source: Source, text: str) -> bytes:
@@ -96,7 +119,9 @@ def encode(source: Source, text: str) -> bytes:
     try:
         data = text.encode(source.encoding)
     except UnicodeEncodeError as error:
-        raise SourceError(source.path, 1, 1, f"cannot be written as {source.encoding}: {error.reason}") from None
+        before = Positions(text[: error.start])
+        line, col = len(before.starts), error.start - before.starts[-1] + 1
+        raise SourceError(source.path, line, col, f"cannot be written as {source.encoding}: {error.reason}") from None
     return codecs.BOM_UTF8 + data if source.bom else data
 
 
@@ -107,7 +132,8 @@ def parse_module(source: Source) -> Module:
             warnings.simplefilter("ignore")
             tree = ast.parse(source.text)
     except SyntaxError as error:
-        raise SourceError(source.path, error.lineno or 1, error.offset or 1, error.msg or "invalid syntax") from None
+        line, col = max(error.lineno or 1, 1), max(error.offset or 1, 1)
+        raise SourceError(source.path, line, col, error.msg or "invalid syntax") from None
     except ValueError as error:
         raise SourceError(source.path, 1, 1, str(error)) from None
     except (RecursionError, MemoryError):
@@ -130,7 +156,7 @@ class Positions:
         segment = self.text[start:end]
         if segment.isascii():
             return start + column
-        return start + len(segment.encode("utf-8")[:column].decode("utf-8"))
+        return start + len(segment.encode("utf-8")[:column].decode("utf-8", "ignore"))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
@@ -150,51 +176,77 @@ def _functions(tree: ast.Module, positions: Positions) -> Iterator[Function]:
             if not isinstance(node, ast.Lambda) and node.decorator_list:
                 start = _at_sign(positions.text, positions.span(node.decorator_list[0])[0])
             found = Function(node, prefix + own, parent, owner, (start, end), node.lineno)
-            yield found
+            # Before Python 3.12 a place inside an f-string may be off: such a lambda cannot be rewritten.
+            if not isinstance(node, ast.Lambda) or positions.text.startswith("lambda", start):
+                yield found
             parent, prefix, owner = found, f"{prefix}{own}.<locals>.", None
-        elif isinstance(node, ast.ClassDef):
-            prefix, owner = f"{prefix}{node.name}.", node.name
-        elif isinstance(node, ast.stmt | ast.expr) and not isinstance(node, ast.If | ast.Try | ast.With):
+        elif isinstance(node, ast.expr):
             owner = None
         for child in ast.iter_child_nodes(node):
-            called = None
-            if isinstance(node, ast.Assign) and child is node.value and isinstance(node.targets[0], ast.Name):
-                called = node.targets[0].id
+            if isinstance(node, ast.ClassDef):
+                inside = isinstance(child, ast.stmt)
+                below.append(
+                    (child, parent, f"{prefix}{node.name}." if inside else prefix, node.name if inside else None, None)
+                )
+                continue
+            called = _variable(node) if isinstance(node, ast.Assign | ast.AnnAssign) and child is node.value else None
             below.append((child, parent, prefix, owner, called))
         stack.extend(reversed(below))
 
 
+def _variable(node: ast.Assign | ast.AnnAssign) -> str | None:
+    """The one variable that an assignment names its value by."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.id if isinstance(target, ast.Name) else None
+
+
 def _at_sign(text: str, start: int) -> int:
-    return text.rindex("@", 0, start)
+    """Where the line of the first decorator begins; a comment on the way to its expression may hold another "@"."""
+    while True:
+        at = text.rindex("@", 0, start)
+        line = max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1
+        if not text[line:at].strip():
+            return at
+        start = at
 
 
 def pragmas(text: str) -> dict[int, tuple[str, ...]]:
+    """The words of ``# if2where: ...`` comments (never of strings), up to the first that is none of them."""
     if "if2where:" not in text:
         return {}
     found: dict[int, tuple[str, ...]] = {}
+    lines = io.StringIO(_LINE_END.sub("\n", text))
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
-            if token.type == tokenize.COMMENT:
-                match = _PRAGMA.search(token.string)
-                if match:
-                    words = tuple(w for w in re.split(r"[,\s]+", match.group("what").strip()) if w)
-                    found[token.start[0]] = words
+        for token in tokenize.generate_tokens(lines.readline):
+            match = _PRAGMA.search(token.string) if token.type == tokenize.COMMENT else None
+            words = tuple(_pragma_words(match.group("what"))) if match else ()
+            if words:
+                found[token.start[0]] = words
     except (tokenize.TokenError, SyntaxError):
-        pass
+        pass  # a text that Python parses; what tokenize cannot read of it holds no pragma
     return found
 
 
+def _pragma_words(text: str) -> Iterator[str]:
+    at = 0
+    while match := _PRAGMA_WORD.match(text, at):
+        yield re.sub(r"\s", "", match.group("word"))
+        at = match.end()
+
+
 def splice(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
-    """The text with each slice [start, end) replaced; slices do not overlap."""
+    """The text with each slice [start, end) replaced; raises ValueError where slices overlap."""
     parts: list[str] = []
     at = 0
     for start, end, new in sorted(replacements):
+        if start < at:
+            raise ValueError(f"replacements overlap at offset {start}")
         parts += [text[at:start], new]
         at = end
     return "".join([*parts, text[at:]])
 
 
-def newline_of(text: str) -> str:
+def newline_of(text: str, default: str = "\n") -> str:
     """The line end that the text uses first."""
     found = _LINE_END.search(text)
-    return found.group() if found else "\n"
+    return found.group() if found else default

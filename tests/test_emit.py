@@ -78,7 +78,7 @@ def printed(node: tree.Expr) -> str:
         (tree.Binary("**", expression("a ** b"), expression("c")), "(a ** b) ** c"),
         (tree.Attribute(expression("a + b"), "mean"), "(a + b).mean"),
         (tree.Attribute(tree.Constant(1), "real"), "(1).real"),
-        (tree.Subscript(expression("a or b"), (expression("(1, 2)"),)), "(a or b)[1, 2]"),
+        (tree.Subscript(expression("a or b"), (expression("(1, 2)"),)), "(a or b)[(1, 2)]"),
         (tree.Compare(expression("a < b"), ("==",), (expression("not c"),)), "(a < b) == (not c)"),
         (tree.BoolOp("and", expression("a or b"), expression("c if d else e")), "(a or b) and (c if d else e)"),
         (tree.Call(expression("lambda: 1")), "(lambda: 1)()"),

@@ -66,6 +66,8 @@ class _Loop:
     #: Set where a return inside the loop is turned into a mask.
     returned: tree.Name | None = None
     broken: tree.Name | None = None
+    #: What the returns inside the loop give.
+    result_kind: Kind = BOTTOM
 
 
 class ControlPass:
@@ -590,6 +592,7 @@ class ControlPass:
             merged = self.expressions.merged(mask, a, ka, b, kb, node, name)
             kind = taint(join(ka, kb))
             target = self.bind(name, kind)
+            self.privacy.merged(target, a, b)
             self.ctx.local.discard(region_facts.key(target)) if not self.masked else None
             self.emit(tree.Assign((target,), merged, at=node.at))
 
@@ -926,8 +929,6 @@ class ControlPass:
         self.loops.append(loop)
         self.place = (*self.place, active)
         saved_pending, self.pending = self.pending, []
-        self._result = result
-        self._result_kind: Kind = BOTTOM
         if static_first and data_part is not None:
             self.emit(tree.Assign((active,), tree.Binary("&", active, self.expressions.mask(data_part))))
             helper = self.any_active(active)
@@ -941,8 +942,8 @@ class ControlPass:
         self.pending = saved_pending
         body, self.out, self.place, self.place_cache = tuple(self.out), saved_out, saved_place, saved_cache
         if result is not None:
-            self.out.insert(result_index, tree.Assign((result,), self.placeholder(self._result_kind)))
-            self.ctx.version_kinds[region_facts.key(result)] = taint(self._result_kind)
+            self.out.insert(result_index, tree.Assign((result,), self.placeholder(loop.result_kind)))
+            self.ctx.version_kinds[region_facts.key(result)] = taint(loop.result_kind)
         if isinstance(stmt, tree.For):
             assert iterated is not None
             self.emit(replace(stmt, target=target, iter=iterated, body=body, orelse=()))
@@ -959,7 +960,7 @@ class ControlPass:
             outcome = self.loop_else(stmt, loop, active, has_break)
         if has_return and result is not None:
             first = next(s for s in tree.walk(stmt.body) if isinstance(s, tree.Return))
-            leaf = Value("return", result, taint(self._result_kind), first)
+            leaf = Value("return", result, taint(loop.result_kind), first)
             if returned is not None:
                 outcome = branch(returned, leaf, outcome)
             else:
@@ -1117,11 +1118,11 @@ class ControlPass:
         merged = self._merge_value(outcome)
         if merged is not None and result is not None and back is not False:
             where = mask if back is True else tree.Binary("&", mask, back)
-            new_kind = join(self._result_kind, merged.kind)
+            new_kind = join(loop.result_kind, merged.kind)
             value = self.expressions.merged(
                 where, merged.expr, merged.kind, result, self._result_sides(merged.kind), merged.stmt, None
             )
-            self._result_kind = new_kind
+            loop.result_kind = new_kind
             self.emit(tree.Assign((result,), value))
             if loop.returned is not None:
                 self.emit(tree.Assign((loop.returned,), tree.Binary("|", loop.returned, where)))
@@ -1151,6 +1152,15 @@ class ControlPass:
             # Who is still in a loop has come to it: the masks around the loop say nothing more.
             mask = p if within else conjoin(mask, p)
         return None if isinstance(mask, bool) else mask
+
+    def check_alias(self, target: tree.Expr, node: tree.Stmt) -> None:
+        """An update in place of what is another object in some samples cannot be made."""
+        root = target
+        while isinstance(root, tree.Subscript | tree.Attribute):
+            root = root.value
+        if isinstance(root, tree.Name) and isinstance(self.ctx.facts.kind(root), Tensor):
+            if self.privacy.is_mixed(self.names.get(root.id, root)):
+                self.ctx.refuse("alias-undecided", node, f"`{root.id}` shares memory with another tensor in some samples only")
 
     def guarded_store(self, target: tree.Expr) -> bool:
         """Whether a store there must be masked: some samples do not come here, and could see it."""
@@ -1189,6 +1199,9 @@ class ControlPass:
 
     def assign(self, stmt: tree.Assign) -> None:
         self.check_effects(stmt.value)
+        for t in stmt.targets:
+            if isinstance(t, tree.Subscript):
+                self.check_alias(t, stmt)
         masked_store = any(not _plain_target(t) and self.guarded_store(t) for t in stmt.targets)
         if masked_store or any(stores.is_mask_store(t, self.ctx) for t in stmt.targets):
             stores.store(self, stmt)
@@ -1279,6 +1292,8 @@ class ControlPass:
 
     def augmented(self, stmt: tree.AugAssign) -> None:
         self.check_effects(stmt.value)
+        if isinstance(stmt.target, tree.Subscript):
+            self.check_alias(stmt.target, stmt)
         if not isinstance(stmt.target, tree.Name):
             stores.augmented_store(self, stmt)
             return
@@ -1288,9 +1303,10 @@ class ControlPass:
         number = not isinstance(old, Tensor)
         rebind = number and (depends(old) or depends(new) or self.masked)
         if isinstance(old, Tensor):
-            rebind = self.masked or (depends(new) and not old.batched) or old.optional
+            self.check_alias(name, stmt)
+            rebind = bool(self.place) or (depends(new) and not old.batched) or old.optional
             if rebind and not old.optional and not self.privacy.is_private(old_version):
-                if self.masked or not old.batched:
+                if self.place or not old.batched:
                     stores.in_place_name(self, stmt)
                     return
         if not rebind:

@@ -47,14 +47,27 @@ class Privacy:
     facts: Facts
     _shared: frozenset[str] | None = field(default=None)
     _borrowed: set[region_facts.Key] = field(default_factory=set)
+    _mixed: set[region_facts.Key] = field(default_factory=set)
 
     def is_private(self, version: tree.Name) -> bool:
         if self._shared is None:
             self._shared = frozenset(self._find())
         return version.id not in self._shared and region_facts.key(version) not in self._borrowed
 
+    def is_mixed(self, version: tree.Name) -> bool:
+        """Whether a merge has made the version of a tensor that is another object in some samples."""
+        return region_facts.key(version) in self._mixed
+
+    def merged(self, version: tree.Name, a: tree.Name, b: tree.Name) -> None:
+        """Notes a merge: what was borrowed on one side is so in some samples."""
+        keys = region_facts.key(a), region_facts.key(b)
+        if any(k in self._borrowed or k in self._mixed for k in keys):
+            self._mixed.add(region_facts.key(version))
+
     def assigned(self, version: tree.Name, value: tree.Expr | None, original: tree.Expr | None) -> None:
         """Notes an assignment to a version: ``value`` as converted, ``original`` as written (None where it is unpacked)."""
+        if isinstance(value, tree.Name) and region_facts.key(value) in self._mixed:
+            self._mixed.add(region_facts.key(version))
         if isinstance(value, tree.Name):
             fresh = region_facts.key(value) not in self._borrowed and value.version > 0
         else:
@@ -437,6 +450,7 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
         ctx.refuse("store-target", stmt, f".{name}()")
         return True
     walker.check_effects(call)
+    walker.check_alias(call.func.value, stmt)
     twin = _out_of_place(walker, call, name)
     if twin is None:
         ctx.refuse("store-target", stmt, f".{name}() has no out-of-place twin that is known")

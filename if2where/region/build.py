@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from if2where.module import Function
+from if2where.module import Function, newline_of
 from if2where.region import tree
 
 
@@ -18,8 +20,9 @@ from if2where.region import tree
 class FunctionUnit:
     """A function that is rewritten as a whole, and what emit needs to print it back.
 
-    ``wrapped`` is the parsed slice: for an indented function under as many ``if`` lines as make its
-    indentation right (``prefix`` is their text), for a lambda a parenthesized expression.
+    ``module`` is the parsed slice, with ``prefix`` before it: for an indented function an ``if`` line that
+    makes its indentation right, for a lambda the parenthesis that lets it go on over lines.
+    ``node`` is the function in it, ``newline`` the line end that new lines get.
     """
 
     root: tree.FunctionDef | tree.Lambda
@@ -36,35 +39,87 @@ def build_function(text: str, function: Function) -> FunctionUnit:
     slice_ = text[start:end]
     line_start = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
     first_line = text.count("\n", 0, start) + text.count("\r", 0, start) - text.count("\r\n", 0, start) + 1
-    newline = "\r\n" if "\r\n" in text else "\r" if "\r" in text and "\n" not in text else "\n"
-    if isinstance(function.node, ast.Lambda):
-        return _build_lambda(slice_, first_line, start - line_start, newline)
-    indent = text[line_start:start].replace("\f", "")
-    # A def behind something on its own line cannot be: decorators and defs start their lines.
-    prefix = f"if True:{newline}{indent}" if indent else ""
-    module = cst.parse_module(prefix + slice_, cst.PartialParserConfig(default_newline=newline))
-    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-    positions = wrapper.resolve(PositionProvider)
+    newline = newline_of(slice_, newline_of(text))
+    is_lambda = isinstance(function.node, ast.Lambda)
+    before = text[line_start:start]
+    # Decorators and defs start their lines; a form feed there counts for nothing, but libcst would take it for indentation.
+    indent = before.replace("\f", "")
+    prefix = "(" if is_lambda else f"if True:{newline}{indent}" if indent else ""
+    module = cst.parse_module(f"({slice_})" if is_lambda else prefix + slice_)
+    if not newline_of(slice_, ""):
+        # libcst takes its defaults from what it parses: from one line it can take none.
+        module = module.with_changes(default_newline=newline, default_indent=_indent_of(text))
+    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
     node: Any = module.body[0]
-    if prefix:
+    if is_lambda:
+        node = node.body[0].value
+    elif prefix:
         node = node.body.body[0]
-    shift = first_line - (2 if prefix else 1)
-    builder = _Builder(positions, shift, 0)
-    root = builder.statement(node)
-    assert isinstance(root, tree.FunctionDef)
+    parsed_line = 2 if prefix and not is_lambda else 1
+    shift = len(before) - (len(prefix) if is_lambda else len(indent))
+    builder = _Builder(positions, first_line - parsed_line, parsed_line, shift)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the strings of the text
+        root = builder.expr(node) if is_lambda else builder.statement(node)
+    assert isinstance(root, tree.FunctionDef | tree.Lambda)
     return FunctionUnit(root, slice_, prefix, module, node, newline)
 
 
-def _build_lambda(slice_: str, first_line: int, column: int, newline: str) -> FunctionUnit:
-    module = cst.parse_module(f"({slice_})")
-    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-    positions = wrapper.resolve(PositionProvider)
-    line: Any = module.body[0]
-    node = line.body[0].value
-    builder = _Builder(positions, first_line - 1, column - 1)
-    root = builder.expr(node)
-    assert isinstance(root, tree.Lambda)
-    return FunctionUnit(root, slice_, "(", module, node, newline)
+def _indent_of(text: str) -> str:
+    """One step of indentation: that of the first indented line."""
+    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    return found.group(1) if found else "    "
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is in concrete syntax that the tree has no class for: the places that its children came from."""
+
+    expressions: list[cst.BaseExpression] = field(default_factory=list)
+    suites: list[cst.BaseSuite] = field(default_factory=list)
+    binds: list[cst.Name] = field(default_factory=list)
+
+
+def parts(node: cst.CSTNode) -> Parts:
+    """The outermost expressions and suites below a node, and the names that it binds itself, in source order."""
+    found = Parts()
+    _collect(node, found)
+    return found
+
+
+def _collect(node: cst.CSTNode, found: Parts) -> None:
+    bound = tuple(_bound(node))
+    found.binds.extend(bound)
+    for child in node.children:
+        if isinstance(child, cst.BaseSuite):
+            found.suites.append(child)
+        elif any(child is name for name in (*bound, *_labels(node))):
+            continue
+        elif isinstance(child, cst.BaseExpression):
+            found.expressions.append(child)
+        else:
+            _collect(child, found)
+
+
+def _bound(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """The names that a node binds beside what the suites below it bind."""
+    name: cst.CSTNode | None = None
+    if isinstance(node, cst.AsName | cst.MatchAs | cst.MatchStar | cst.ClassDef | cst.TypeAlias):
+        name = node.name
+    elif isinstance(node, cst.MatchMapping):
+        name = node.rest
+    if isinstance(name, cst.Name):
+        yield name
+
+
+def _labels(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """Names that are no variables: of keyword arguments, of attributes in patterns, of type parameters."""
+    if isinstance(node, cst.Arg) and node.keyword is not None:
+        yield node.keyword
+    elif isinstance(node, cst.MatchKeywordElement):
+        yield node.key
+    elif isinstance(node, cst.TypeVar | cst.TypeVarTuple | cst.ParamSpec):
+        yield node.name
 
 
 _BINARY: dict[type[cst.BaseBinaryOp], str] = {
@@ -113,17 +168,20 @@ _COMPARE: dict[type[cst.BaseCompOp], str] = {
 
 
 class _Builder:
-    def __init__(self, positions: Any, line_shift: int, first_column_shift: int) -> None:
+    """``column_shift`` is for what stands on the slice's first line, ``first_line`` of what was parsed."""
+
+    def __init__(self, positions: Any, line_shift: int, first_line: int, column_shift: int) -> None:
         self.positions = positions
         self.line_shift = line_shift
-        self.first_column_shift = first_column_shift
+        self.first_line = first_line
+        self.column_shift = column_shift
 
     def at(self, node: cst.CSTNode) -> tuple[int, int] | None:
         found = self.positions.get(node)
         if found is None:
             return None
         line, column = found.start.line, found.start.column
-        shift = self.first_column_shift if line == 1 else 0
+        shift = self.column_shift if line == self.first_line else 0
         return (line + self.line_shift, column + shift + 1)
 
     # --- expressions ------------------------------------------------------------------------
@@ -189,14 +247,7 @@ class _Builder:
         return tree.OpaqueExpr(what.get(type(node), type(node).__name__.lower()), self.inside(node), origin=node, at=at)
 
     def inside(self, node: cst.CSTNode) -> tuple[tree.Expr, ...]:
-        """The outermost expressions below a node that the tree has no class for."""
-        found: list[tree.Expr] = []
-        for child in node.children:
-            if isinstance(child, cst.BaseExpression):
-                found.append(self.expr(child))
-            else:
-                found.extend(self.inside(child))
-        return tuple(found)
+        return tuple(self.expr(e) for e in parts(node).expressions)
 
     def argument(self, node: cst.Arg) -> tree.Argument:
         keyword = node.keyword.value if node.keyword is not None else None
@@ -209,7 +260,8 @@ class _Builder:
             if isinstance(part, cst.Index):
                 inner = self.expr(part.value)
                 items.append(tree.Starred(inner, origin=part, at=self.at(part)) if part.star else inner)
-            elif isinstance(part, cst.Slice):
+            else:
+                assert isinstance(part, cst.Slice)
                 bounds = [self.expr(b) if b is not None else None for b in (part.lower, part.upper, part.step)]
                 items.append(tree.Slice(*bounds, origin=part, at=self.at(part)))
         last = node.slice[-1]
@@ -319,37 +371,19 @@ class _Builder:
             )
         return self.opaque(node)
 
-    def opaque(self, node: cst.CSTNode) -> tree.Stmt:
-        what = {cst.Try: "try", cst.TryStar: "try", cst.Match: "match", cst.ClassDef: "class"}.get(
+    def opaque(self, node: cst.CSTNode, origin: Any = None) -> tree.OpaqueStmt:
+        what = {cst.TryStar: "try", cst.ClassDef: "class", cst.TypeAlias: "type"}.get(
             type(node), type(node).__name__.lower()
         )
-        expressions: list[tree.Expr] = []
-        blocks: list[tree.Block] = []
-        binds: list[str] = []
-
-        def visit(part: cst.CSTNode) -> None:
-            for child in part.children:
-                if isinstance(child, cst.BaseSuite):
-                    blocks.append(self.block(child))
-                elif isinstance(child, cst.AsName):
-                    binds.extend(n.value for n in [child.name] if isinstance(n, cst.Name))
-                elif isinstance(child, cst.MatchAs | cst.MatchStar):
-                    if child.name is not None:
-                        binds.append(child.name.value)
-                    visit(child)
-                elif isinstance(child, cst.BaseExpression):
-                    expressions.append(self.expr(child))
-                else:
-                    visit(child)
-
-        if isinstance(node, cst.ClassDef):
-            binds.append(node.name.value)
-            for part in (*node.bases, *node.keywords, *node.decorators):
-                visit(part)
-            blocks.append(self.block(node.body))
-        else:
-            visit(node)
-        return tree.OpaqueStmt(what, tuple(expressions), tuple(blocks), tuple(binds), origin=node, at=self.at(node))
+        found = parts(node)
+        return tree.OpaqueStmt(
+            what,
+            tuple(self.expr(e) for e in found.expressions),
+            tuple(self.block(s) for s in found.suites),
+            tuple(n.value for n in found.binds),
+            origin=origin or node,
+            at=self.at(node),
+        )
 
     def small(self, node: cst.BaseSmallStatement, line: cst.CSTNode) -> tree.Stmt:
         """A small statement; its origin is the pair of itself and the line that it stands on."""
@@ -391,13 +425,33 @@ class _Builder:
             return tree.Scope(what, tuple(n.name.value for n in node.names), origin=origin, at=at)
         if isinstance(node, cst.Import | cst.ImportFrom):
             return tree.Import(_imported(node), origin=origin, at=at)
-        return tree.OpaqueStmt(type(node).__name__.lower(), self.inside(node), (), (), origin=origin, at=at)
+        return self.opaque(node, origin)
 
 
 def _imported(node: cst.Import | cst.ImportFrom) -> tuple[tuple[str, str], ...]:
-    text = cst.Module([]).code_for_node(node)
-    stmt = ast.parse(text.strip()).body[0]
-    from if2where.program import import_names
+    """The names that an import binds, each with the dotted name of what it stands for."""
+    if isinstance(node.names, cst.ImportStar):
+        return (("*", f"{_base(node)}.*"),) if isinstance(node, cst.ImportFrom) else ()
+    found: list[tuple[str, str]] = []
+    for alias in node.names:
+        name = _dotted(alias.name)
+        if isinstance(node, cst.ImportFrom):
+            base = _base(node)
+            found.append((alias.evaluated_alias or name, f"{base}.{name}" if base else name))
+        elif alias.evaluated_alias:
+            found.append((alias.evaluated_alias, name))
+        else:
+            found.append((name.split(".")[0], name.split(".")[0]))
+    return tuple(found)
 
-    assert isinstance(stmt, ast.Import | ast.ImportFrom)
-    return tuple(import_names(stmt))
+
+def _base(node: cst.ImportFrom) -> str:
+    return "." * len(node.relative) + (_dotted(node.module) if node.module is not None else "")
+
+
+def _dotted(node: cst.BaseExpression) -> str:
+    return (
+        f"{_dotted(node.value)}.{node.attr.value}"
+        if isinstance(node, cst.Attribute)
+        else cst.ensure_type(node, cst.Name).value
+    )
