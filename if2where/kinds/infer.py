@@ -395,7 +395,8 @@ class _Frame:
             for name, _ in facts.writes(stmt.body):
                 if name in out:
                     out[name] = Value(taint(out[name].kind), (("after", stmt), name))
-                    self.i.set_variable(self.callee, name, out[name].kind)
+                    if name in read_after:
+                        self.i.set_variable(self.callee, name, out[name].kind)
         if loop.data_exit and facts.has_exit(stmt.body, tree.Return):
             self.partial_exit()
         return out

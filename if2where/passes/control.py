@@ -691,6 +691,9 @@ class ControlPass:
             if name in self.pins or name in self.captured or name not in outlive:
                 continue
             current = self.names.get(name)
+            if current is not None and self.becomes_tensor(name, current):
+                self.pins[name] = self.as_tensor_from_here(name, current)
+                continue
             if current is not None and region_facts.key(current) in self.owned and not loop:
                 self.pins[name] = current
                 continue
@@ -712,6 +715,28 @@ class ControlPass:
             self.pins = saved
 
         return undo
+
+    def becomes_tensor(self, name: str, current: tree.Name) -> bool:
+        """Whether the variable holds a Python number here that later differs from sample to sample."""
+        later = self.ctx.facts.variables.get(self.ctx.callee, {}).get(name, BOTTOM)
+        differs = isinstance(later, Number) or (isinstance(later, Tensor) and later.optional and later.dtype == "bool")
+        return differs and is_number(self.ctx.version_kinds.get(region_facts.key(current), BOTTOM))
+
+    def as_tensor_from_here(self, name: str, current: tree.Name) -> tree.Name:
+        """The number in a tensor, under a new version: an operator would mean something else on a Python value."""
+        before = self.ctx.version_kinds[region_facts.key(current)]
+        later = self.ctx.facts.variables[self.ctx.callee][name]
+        assert isinstance(before, Static)
+        what = later.what if isinstance(later, Number) else "bool"
+        made = self.ctx.version(name, later)
+        if self.masked:
+            self.ctx.local.add(region_facts.key(made))
+        if current.version:
+            self.ctx.local.add(region_facts.key(current))
+        self.emit(tree.Assign((made,), self.number_tensor(current, replace(before, what=what), name)))
+        self.names[name] = made
+        self.owned.add(region_facts.key(made))
+        return made
 
     def with_block(self, stmt: tree.With) -> Outcome:
         items = tuple(tree.map_children(i, self._rebuild_part) for i in stmt.items)
@@ -830,7 +855,7 @@ class ControlPass:
         return self.expressions.children(target, True)
 
     def enter_loop(self, stmt: tree.For | tree.While) -> Callable[[], None]:
-        """Pins what the loop carries; numbers that it makes differ from sample to sample are tensors from here on."""
+        """Pins what the loop carries, and notes what it may be at the loop's head."""
         undo = self.pin(stmt)
         head = _ids(self.live.head[stmt])
         first = stmt.body[0]
@@ -840,38 +865,8 @@ class ControlPass:
             inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
             pinned = self.pins[name]
             key = region_facts.key(pinned)
-            current = self.names.get(name)
-            becomes = isinstance(inside, Number) or (
-                isinstance(inside, Tensor) and inside.optional and inside.dtype == "bool"
-            )
-            if current is not None and becomes and is_number(self.ctx.version_kinds.get(key, BOTTOM)):
-                before = self.ctx.version_kinds[key]
-                assert isinstance(before, Static)
-                what = inside.what if isinstance(inside, Number) else "bool"
-                made = self.ctx.version(name, inside)
-                if self.masked:
-                    self.ctx.local.add(region_facts.key(made))
-                value = self.number_tensor(self.before_pin(current), replace(before, what=what), name)
-                self.emit(tree.Assign((made,), value))
-                self.names[name] = made
-                self.pins[name] = made
-                self.owned.add(region_facts.key(made))
-            else:
-                self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
+            self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
         return undo
-
-    def before_pin(self, pinned: tree.Name) -> tree.Expr:
-        """What the copy that pinned a variable was made of; the copy is dropped, and its source may go where it is used."""
-        for k in range(len(self.out) - 1, -1, -1):
-            stmt = self.out[k]
-            if isinstance(stmt, tree.Assign) and stmt.targets == (pinned,) and isinstance(stmt.value, tree.Name):
-                del self.out[k]
-                if stmt.value.version:
-                    self.ctx.local.add(region_facts.key(stmt.value))
-                return stmt.value
-            if not (isinstance(stmt, tree.Assign) and isinstance(stmt.value, tree.Name | tree.Call)):
-                break
-        return pinned
 
     def number_tensor(self, value: tree.Expr, kind: Static, root: numbers.Root | None) -> tree.Expr:
         """A Python number as a 0-dim tensor: bools and ints in torch's own dtypes, floats in that which they meet."""
@@ -1159,8 +1154,11 @@ class ControlPass:
         while isinstance(root, tree.Subscript | tree.Attribute):
             root = root.value
         if isinstance(root, tree.Name) and isinstance(self.ctx.facts.kind(root), Tensor):
-            if self.privacy.is_mixed(self.names.get(root.id, root)):
-                self.ctx.refuse("alias-undecided", node, f"`{root.id}` shares memory with another tensor in some samples only")
+            version = self.names.get(root.id, root)
+            if self.privacy.is_mixed(version) or self.privacy.is_mixed_elsewhere(version):
+                self.ctx.refuse(
+                    "alias-undecided", node, f"`{root.id}` shares memory with another tensor in some samples only"
+                )
 
     def guarded_store(self, target: tree.Expr) -> bool:
         """Whether a store there must be masked: some samples do not come here, and could see it."""
@@ -1222,7 +1220,7 @@ class ControlPass:
     def note_memory(self, old: tree.Expr, new: tree.Expr, value: tree.Expr | None, original: tree.Expr | None) -> None:
         """Tells the alias analysis what the versions just bound hold."""
         if isinstance(new, tree.Name):
-            self.privacy.assigned(new, value, original)
+            self.privacy.assigned(new, value, original, self.names)
         elif isinstance(new, tree.Tuple | tree.List):
             apart = isinstance(original, tree.Tuple) and len(original.items) == len(new.items)
             for k, item in enumerate(new.items):
@@ -1250,8 +1248,9 @@ class ControlPass:
             assert isinstance(t, tree.Name)
             kind = self.expressions.kind_of(v, old)
             carries = (stmt.origin,) if k == 0 else ()
+            before = dict(self.names)
             bound = self.bind(t.id, kind)
-            self.privacy.assigned(bound, v, old)
+            self.privacy.assigned(bound, v, old, before)
             self.emit(tree.Assign((bound,), v, at=stmt.at, carries=carries))
         return True
 
@@ -1301,7 +1300,7 @@ class ControlPass:
         old, new = self.ctx.facts.kind(name), self.ctx.facts.kind(stmt.value)
         old_version = self.names.get(name.id, name)
         number = not isinstance(old, Tensor)
-        rebind = number and (depends(old) or depends(new) or self.masked)
+        rebind = number and (depends(old) or depends(new) or bool(self.place))
         if isinstance(old, Tensor):
             self.check_alias(name, stmt)
             rebind = bool(self.place) or (depends(new) and not old.batched) or old.optional

@@ -48,6 +48,7 @@ class Privacy:
     _shared: frozenset[str] | None = field(default=None)
     _borrowed: set[region_facts.Key] = field(default_factory=set)
     _mixed: set[region_facts.Key] = field(default_factory=set)
+    _memory: dict[region_facts.Key, frozenset[region_facts.Key]] = field(default_factory=dict)
 
     def is_private(self, version: tree.Name) -> bool:
         if self._shared is None:
@@ -63,9 +64,33 @@ class Privacy:
         keys = region_facts.key(a), region_facts.key(b)
         if any(k in self._borrowed or k in self._mixed for k in keys):
             self._mixed.add(region_facts.key(version))
+            own = frozenset([region_facts.key(version)])
+            self._memory[region_facts.key(version)] = own | self.memory(a) | self.memory(b)
 
-    def assigned(self, version: tree.Name, value: tree.Expr | None, original: tree.Expr | None) -> None:
+    def is_mixed_elsewhere(self, version: tree.Name) -> bool:
+        """Whether some merge holds a copy of what may be this version's memory: an update in place would not reach it."""
+        mine = self.memory(version)
+        return any(mine & self._memory.get(k, frozenset()) for k in self._mixed if k != region_facts.key(version))
+
+    def memory(self, version: tree.Name) -> frozenset[region_facts.Key]:
+        """The versions whose memory it may share, itself included."""
+        return self._memory.get(region_facts.key(version), frozenset([region_facts.key(version)]))
+
+    def assigned(
+        self,
+        version: tree.Name,
+        value: tree.Expr | None,
+        original: tree.Expr | None,
+        names: dict[str, tree.Name] | None = None,
+    ) -> None:
         """Notes an assignment to a version: ``value`` as converted, ``original`` as written (None where it is unpacked)."""
+        seen = {value} if isinstance(value, tree.Name) else set()
+        if original is not None and names is not None:
+            seen |= {names[n] for n in self._aliases(original) if n in names}
+        shared = frozenset(k for n in seen for k in self.memory(n))
+        if shared:
+            old = self._memory.get(region_facts.key(version), frozenset([region_facts.key(version)]))
+            self._memory[region_facts.key(version)] = old | shared
         if isinstance(value, tree.Name) and region_facts.key(value) in self._mixed:
             self._mixed.add(region_facts.key(version))
         if isinstance(value, tree.Name):
