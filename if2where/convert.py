@@ -202,7 +202,29 @@ def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewr
     rewrites = [
         _rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None
     ]
+    rewrites = [_refused_if_shared(r, program) for r in rewrites]
     return _with_callers_of_refused(rewrites, facts)
+
+
+def _refused_if_shared(rewrite: _Rewrite, program: Program) -> _Rewrite:
+    """A function that somebody calls with plain numbers stays: torch.where takes no Python bool."""
+    callee = rewrite.callee
+    if not rewrite.changed or callee.span is None or callee.span.parent is not None or callee.owner is not None:
+        return rewrite
+    name = callee.span.qualname
+    for module in program.modules:
+        for node in ast.walk(module.tree):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+            if called and isinstance(node, ast.Call) and node.args and all(map(_is_number, node.args)):
+                detail = f"line {node.lineno} calls it with numbers"
+                finding = Finding("shared-helper", callee.node.at, detail, callee)
+                return _Rewrite(callee, callee.unit.text, (finding,), ())
+    return rewrite
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and isinstance(inner.value, int | float)
 
 
 def _rewrite(

@@ -619,11 +619,14 @@ class _Guards:
         )
         true_tests = _covers(whole, self.usable(need.value, operand, second=False))
         if (lacking or not true_tests) and self.move_tests(operand):
-            whole = self.usable(need.gradient, operand, second=lacking)
+            whole = self.usable(need.gradient, operand, second=True)
         elif not true_tests:
             whole = either(
-                self.usable(need.gradient, operand, second=lacking), self.usable(need.value, operand, second=True)
+                self.usable(need.gradient, operand, second=True), self.usable(need.value, operand, second=True)
             )
+        elif not self.proven(need.gradient, operand):
+            tighter = self.usable(need.gradient, operand, second=True)
+            whole = tighter if _covers(tighter, self.usable(need.value, operand, second=True)) else whole
         if whole == ALL or not whole:
             return None
         return self.build(whole)
@@ -634,8 +637,8 @@ class _Guards:
         for condition in demand:
             kept = frozenset(x for x in condition if self.available(x))
             missing = condition - kept
-            if second and missing and not self.separates(kept, operand):
-                kept |= self.second_evaluations(missing, operand)
+            if second and missing:
+                kept |= self.second_evaluations(missing, operand, at_hand_only=self.separates(kept, operand))
             whole = either(whole, frozenset([kept]))
         return whole
 
@@ -673,9 +676,8 @@ class _Guards:
         return True
 
     def is_test(self, target: tree.Name) -> bool:
-        key = region_facts.key(target)
-        kind = self.ctx.version_kinds.get(key)
-        return key in self.ctx.fresh and isinstance(kind, Tensor) and kind.dtype == "bool"
+        kind = self.ctx.version_kinds.get(region_facts.key(target))
+        return (isinstance(kind, Tensor) and kind.dtype == "bool") or kind == Number("bool")
 
     def reads_tested(self, node: tree.Node, keys: frozenset[Key], tested: bool = False) -> bool:
         """Whether a comparison, index or detached part of the statement reads one of the variables."""
@@ -703,6 +705,17 @@ class _Guards:
         if self.count.get(literal.atom, 0) <= self.passed.get(literal.atom, 0):
             return True
         return (literal.atom, literal.held) in self.ctx.shrinking
+
+    def proven(self, demand: Demand, operand: tree.Expr) -> bool:
+        """Whether in each condition a comparison of the operand itself, at hand here, leaves out zero."""
+        return all(
+            any(
+                self.available(x) and excludes_zero(self.values[x.atom], x.held, operand)
+                for x in condition
+                if isinstance(x.atom, tuple) and x.atom in self.values
+            )
+            for condition in demand
+        )
 
     def separates(self, kept: frozenset[Literal], operand: tree.Expr) -> bool:
         """Whether one of the masks at hand tests what the operand is made of, and so may know where it is harmless."""
@@ -733,8 +746,11 @@ class _Guards:
             found |= frontier
         return frozenset(found)
 
-    def second_evaluations(self, missing: frozenset[Literal], operand: tree.Expr) -> frozenset[Literal]:
-        """Tests that stand further down, and hang on this very result, evaluated here on detached operands."""
+    def second_evaluations(
+        self, missing: frozenset[Literal], operand: tree.Expr, at_hand_only: bool
+    ) -> frozenset[Literal]:
+        """Tests that stand further down, evaluated here: those that can be as they are, and those that hang on this
+        very result (unless ``at_hand_only``) on detached operands."""
         made: set[Literal] = set()
         near = self.near(operand)
         for literal in sorted(missing, key=str):
@@ -746,6 +762,8 @@ class _Guards:
                 continue
             value = self.values[literal.atom]
             at_hand = all(r in self.defined or r not in self.count for r in region_facts.reads(value))
+            if at_hand_only and not at_hand:
+                continue
             test = value if at_hand else self.expand(value)
             # A test that can stand here as it is costs nothing; one evaluated anew must be about this operand.
             if test is None or not (at_hand or self.near(test) & near):
