@@ -91,14 +91,22 @@ class Privacy:
         if shared:
             old = self._memory.get(region_facts.key(version), frozenset([region_facts.key(version)]))
             self._memory[region_facts.key(version)] = old | shared
-        if isinstance(value, tree.Name) and region_facts.key(value) in self._mixed:
-            self._mixed.add(region_facts.key(version))
-        if isinstance(value, tree.Name):
-            fresh = region_facts.key(value) not in self._borrowed and value.version > 0
-        else:
-            fresh = isinstance(value, tree.Select) or (original is not None and self.fresh(original))
-        if not fresh:
-            self._borrowed.add(region_facts.key(version))
+        key = region_facts.key(version)
+        if original is None:
+            # A copy that the conversion makes of a version, or a value that is unpacked.
+            source = region_facts.key(value) if isinstance(value, tree.Name) else None
+            if source is None or source in self._borrowed:
+                self._borrowed.add(key)
+            if source in self._mixed:
+                self._mixed.add(key)
+            return
+        handed_on = bool(self._aliases(original))
+        if handed_on and isinstance(value, tree.Select):
+            self._mixed.add(key)
+        elif isinstance(value, tree.Name) and region_facts.key(value) in self._mixed:
+            self._mixed.add(key)
+        if handed_on or not (isinstance(value, tree.Select) or self.fresh(original)):
+            self._borrowed.add(key)
 
     def _find(self) -> set[str]:
         shared: set[str] = set()
