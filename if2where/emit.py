@@ -180,7 +180,10 @@ def _with(origin: _CstT, **changes: Any) -> _CstT:
         return origin.with_changes(**changes)
     except cst.CSTValidationError:
         pass
-    safe = {k: _bracketed(v) if isinstance(v, cst.BaseExpression) and not v.lpar else v for k, v in changes.items()}
+    safe = dict(changes)
+    for k, v in changes.items():
+        if isinstance(v, cst.BaseExpression) and v is not getattr(origin, k) and not v.lpar:
+            safe[k] = _bracketed(v)
     try:
         return origin.with_changes(**safe)
     except cst.CSTValidationError:
@@ -364,11 +367,11 @@ class _Emitter:
         return _with(origin, value=value)
 
     def argument_value(self, node: tree.Argument, before: cst.CSTNode | None, alone: bool) -> cst.BaseExpression:
-        made = self.expr(node.value)
-        if made is before:
-            return made
-        if alone and node.keyword is None and not node.star and isinstance(made, cst.GeneratorExp):
-            return made if _spans_lines(made) else made.with_changes(lpar=[], rpar=[])
+        value = node.value
+        generator = isinstance(value, tree.Comprehension) and value.form == "generator"
+        if alone and generator and node.keyword is None and not node.star:
+            made = self.expr(value)
+            return made if made is before or _spans_lines(made) else made.with_changes(lpar=[], rpar=[])
         return self.fit(node.value, EXPRESSION if node.keyword or node.star else NAMED, before, bare=True)
 
     def arguments(self, args: Sequence[tree.Argument]) -> list[cst.Arg]:
@@ -590,7 +593,7 @@ class _Emitter:
         """By identity, what becomes of the expressions inside syntax that the tree has no class for."""
         found: dict[int, cst.CSTNode] = {}
         for before, node in zip(old, new, strict=True):
-            made = self.fit(node, level, before)
+            made = self.fit(node, level, before, bare=True)
             if made is before:
                 continue
             # In an f-string, a brace that opens a display would be read as a literal one.
@@ -647,6 +650,12 @@ class _Emitter:
     # --- statements -------------------------------------------------------------------------
 
     def block(self, stmts: tree.Block, origin: cst.BaseSuite | None) -> cst.BaseSuite:
+        if isinstance(origin, cst.SimpleStatementSuite) and len(stmts) == len(origin.body):
+            same = all(
+                isinstance(s.origin, tuple) and s.origin[0] is b for s, b in zip(stmts, origin.body, strict=True)
+            )
+            if same and not any(s.carries or s in self.above for s in stmts):
+                return _with(origin, body=[self.small(s) for s in stmts])
         lines = self.lines(stmts)
         if isinstance(origin, cst.SimpleStatementSuite):
             small = [s for line in lines if isinstance(line, cst.SimpleStatementLine) for s in line.body]

@@ -858,6 +858,8 @@ class ControlPass:
         """Pins what the loop carries, and notes what it may be at the loop's head."""
         undo = self.pin(stmt)
         head = _ids(self.live.head[stmt])
+        leaves_early = (isinstance(stmt, tree.While) and self.ctx.depends(stmt.test)) or bool(self.data_exits(stmt))
+        written = {n for n, _ in region_facts.writes(stmt.body)} if leaves_early else self.data_written(stmt.body)
         first = stmt.body[0]
         for name in _in_order((stmt,)):
             if name not in self.pins or name not in head:
@@ -865,6 +867,8 @@ class ControlPass:
             inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
             pinned = self.pins[name]
             key = region_facts.key(pinned)
+            if name in written and self.privacy.borrows(name, stmt.body):
+                self.privacy.mark_mixed(pinned)
             self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
         return undo
 

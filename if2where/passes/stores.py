@@ -59,6 +59,18 @@ class Privacy:
         """Whether a merge has made the version of a tensor that is another object in some samples."""
         return region_facts.key(version) in self._mixed
 
+    def borrows(self, name: str, block: tree.Block) -> bool:
+        """Whether an assignment in the block makes the variable another tensor's second name."""
+        for node in tree.walk(block):
+            if isinstance(node, tree.Assign) and self._aliases(node.value):
+                if any(n.id == name for t in node.targets for n in region_facts.target_names(t)):
+                    return True
+        return False
+
+    def mark_mixed(self, version: tree.Name) -> None:
+        """Notes a version that a loop carries, and that some step may have made another tensor's second name."""
+        self._mixed.add(region_facts.key(version))
+
     def merged(self, version: tree.Name, a: tree.Name, b: tree.Name) -> None:
         """Notes a merge: what was borrowed on one side is so in some samples."""
         keys = region_facts.key(a), region_facts.key(b)
@@ -101,9 +113,9 @@ class Privacy:
                 self._mixed.add(key)
             return
         handed_on = bool(self._aliases(original))
-        if handed_on and isinstance(value, tree.Select):
-            self._mixed.add(key)
-        elif isinstance(value, tree.Name) and region_facts.key(value) in self._mixed:
+        if (handed_on and isinstance(value, tree.Select)) or (
+            isinstance(value, tree.Name) and region_facts.key(value) in self._mixed
+        ):
             self._mixed.add(key)
         if handed_on or not (isinstance(value, tree.Select) or self.fresh(original)):
             self._borrowed.add(key)

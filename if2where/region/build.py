@@ -354,7 +354,12 @@ class _Builder:
             return tree.While(self.expr(node.test), self.block(node.body), orelse, origin=node, at=at)
         if isinstance(node, cst.With):
             items = tuple(
-                tree.WithItem(self.expr(i.item), self.expr(i.asname.name) if i.asname is not None else None, origin=i)
+                tree.WithItem(
+                    self.expr(i.item),
+                    self.expr(i.asname.name) if i.asname is not None else None,
+                    origin=i,
+                    at=self.at(i),
+                )
                 for i in node.items
             )
             return tree.With(items, self.block(node.body), node.asynchronous is not None, origin=node, at=at)
