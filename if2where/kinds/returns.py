@@ -152,6 +152,17 @@ _TENSORS: dict[str, Returns] = {
     ),
 }
 
+# Names that stand in a group above but differ from it: not elementwise, another dtype, or the operand itself.
+_TENSORS |= {
+    **_group("softmax log_softmax softmin normalize", Returns("tensor", "float", "first")),
+    **_group("diff glu", Returns("tensor", "same")),
+    **_group("dropout alpha_dropout positive conj_physical", Returns("tensor", "same", "first", "view")),
+    **_group("einsum", Returns("tensor", "same", alias="view")),
+    **_group("float_power", Returns("tensor", "float64", "same")),
+    **_group("one_hot matrix_rank bucketize searchsorted", Returns("tensor", "int64")),
+    **_group("nonzero argwhere bincount", Returns("tensor", "int64", dynamic=True)),
+}
+
 _CASTS = {
     "float": "float32",
     "double": "float64",

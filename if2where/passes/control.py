@@ -163,6 +163,9 @@ class ControlPass:
         if data:
             for name, at, detail in suspects:
                 self.ctx.refuse(name, at, detail)
+            node = self.ctx.callee.node
+            if isinstance(node, tree.FunctionDef) and any(map(_turns_grad_off, node.decorators)):
+                self.ctx.note("lost-gradient", node)
 
     def _first_return(self) -> tree.Stmt | None:
         return next((s for s in tree.walk(self.body) if isinstance(s, tree.Return) and s.value is not None), None)
@@ -1430,6 +1433,12 @@ def _plain_target(target: tree.Expr) -> bool:
     if isinstance(target, tree.Tuple | tree.List):
         return all(map(_plain_target, target.items))
     return isinstance(target, tree.Name | tree.Starred)
+
+
+def _turns_grad_off(decorator: tree.Expr) -> bool:
+    func = decorator.func if isinstance(decorator, tree.Call) else decorator
+    name = func.attr if isinstance(func, tree.Attribute) else func.id if isinstance(func, tree.Name) else ""
+    return name in ("no_grad", "inference_mode")
 
 
 def _is_no_grad(context: tree.Expr, ctx: Context) -> bool:
