@@ -24,6 +24,7 @@ from if2where.passes.guards import guard
 from if2where.passes.naming import name_versions
 from if2where.passes.tidy import tidy
 from if2where.program import Callee, Program, import_names
+from if2where.region import facts as region_facts
 from if2where.region import tree
 from if2where.select import Selection, Target, might_matter, select
 
@@ -240,9 +241,20 @@ def _rewrite(
     new = tidy(ctx, new)
     names = _module_names(callee.module)
     new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})
-    text = emit_function(callee.unit, new, names.torch, names.helper)
     made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
+    if made_torch and names.torch in _bound_otherwise(callee.node):
+        finding = Finding("unsupported", callee.node.at, f"`{names.torch}` is not torch in this function", callee)
+        return _Rewrite(callee, callee.unit.text, (finding,), tuple(ctx.notes))
+    text = emit_function(callee.unit, new, names.torch, names.helper)
     return _Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
+
+
+def _bound_otherwise(root: tree.Node) -> frozenset[str]:
+    """The names that the function, or one inside it, binds to something else than the module does."""
+    imported = {n for s in tree.walk(root) if isinstance(s, tree.Import) for n, dotted in s.names if dotted == n}
+    found = {p.name for p in tree.walk(root) if isinstance(p, tree.Parameter)}
+    found |= {n for s in tree.walk(root) if isinstance(s, tree.Stmt) for n, _ in region_facts.writes(s)}
+    return frozenset(found - imported)
 
 
 def _identifiers(root: tree.Node) -> frozenset[str]:

@@ -158,6 +158,12 @@ class ControlPass:
                 and n.func.id in ("locals", "eval", "exec", "vars")
             ):
                 suspects.append(("introspection", n, f"{n.func.id}()"))
+            elif isinstance(n, tree.OpaqueExpr) and n.what == "f-string" and any(map(self.ctx.depends, n.children)):
+                suspects.append(("python-value", n, "an f-string of a value"))
+            elif isinstance(n, tree.Subscript) and any(self.slices_by_value(i) for i in n.items):
+                suspects.append(("dynamic-shape", n, "a slice by value"))
+            elif isinstance(n, tree.Call) and self.sized_by_value(n):
+                suspects.append(("scalar-argument", n, ""))
             elif isinstance(n, tree.If | tree.While | tree.Conditional):
                 data = data or self.ctx.depends(n.test)
         if data:
@@ -166,6 +172,26 @@ class ControlPass:
             node = self.ctx.callee.node
             if isinstance(node, tree.FunctionDef) and any(map(_turns_grad_off, node.decorators)):
                 self.ctx.note("lost-gradient", node)
+
+    def slices_by_value(self, item: tree.Expr) -> bool:
+        bounds = (item.lower, item.upper, item.step) if isinstance(item, tree.Slice) else ()
+        return any(b is not None and self.ctx.depends(b) for b in bounds)
+
+    def sized_by_value(self, node: tree.Call) -> bool:
+        """Whether a number that the data decide says how large a result is, or along which dimension it is taken."""
+        func = self.ctx.facts.kind(node.func)
+        if not (isinstance(func, Static) and func.what in ("torch", "method")):
+            return False
+        name = func.value[1] if isinstance(func.value, tuple) else str(func.value).rsplit(".", 1)[-1]
+        numbers_ = [a for a in node.args if isinstance(self.ctx.facts.kind(a.value), Number)]
+        if any(a.keyword in ("dim", "size", "dims") for a in numbers_):
+            return True
+        if name == "full" or name in _DIMENSIONED:
+            first = isinstance(node.func, tree.Attribute) and func.what == "method"
+            own = 0 if first or name == "full" else 1
+            sized = node.args[own:1] if name == "full" else node.args[own:]
+            return any(a in numbers_ and a.keyword is None for a in sized)
+        return name in _SIZED and bool(numbers_)
 
     def _first_return(self) -> tree.Stmt | None:
         return next((s for s in tree.walk(self.body) if isinstance(s, tree.Return) and s.value is not None), None)
@@ -1366,6 +1392,48 @@ class ControlPass:
             return
         self.check_effects(stmt.value)
         self.emit(self.rebuild(stmt))
+
+
+#: Functions all of whose arguments are sizes, and those whose arguments behind the tensor are sizes or dimensions.
+_SIZED = frozenset(
+    ["zeros", "ones", "empty", "eye", "arange", "linspace", "new_zeros", "new_ones", "new_empty", "rand", "randn"]
+)
+_DIMENSIONED = frozenset(
+    [
+        "sum",
+        "mean",
+        "prod",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "any",
+        "all",
+        "cumsum",
+        "cumprod",
+        "softmax",
+        "sort",
+        "unsqueeze",
+        "squeeze",
+        "view",
+        "reshape",
+        "expand",
+        "repeat",
+        "permute",
+        "transpose",
+        "select",
+        "narrow",
+        "roll",
+        "flip",
+        "unbind",
+        "chunk",
+        "split",
+        "flatten",
+        "std",
+        "var",
+        "norm",
+    ]
+)
 
 
 def _own_nodes(block: tree.Block) -> Iterable[tree.Node]:

@@ -310,7 +310,8 @@ def _attribute_before(walker: ControlPass, stmt: tree.Stmt, target: tree.Attribu
 
 
 def _made_batched(walker: ControlPass, base: tree.Expr) -> bool:
-    return isinstance(base, tree.Name) and needs_batch(walker, base.id)
+    passed = {p.name for p in walker.ctx.callee.params}
+    return isinstance(base, tree.Name) and base.id not in passed and needs_batch(walker, base.id)
 
 
 def mask_store(walker: ControlPass, stmt: tree.Stmt, target: tree.Subscript, value: tree.Expr, op: str = "") -> None:
