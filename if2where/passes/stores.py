@@ -524,21 +524,17 @@ def in_place_call(walker: ControlPass, stmt: tree.ExprStmt) -> bool:
     return True
 
 
+#: Methods whose derivative needs nothing of what they overwrite.
+_KEEP_NOTHING = frozenset(
+    "add_ sub_ subtract_ neg_ negative_ zero_ fill_ copy_ masked_fill_ index_fill_ index_add_ index_copy_ "
+    "scatter_ scatter_add_ masked_scatter_ t_ transpose_ squeeze_ unsqueeze_".split()
+)
+
+
 def _out_of_place(walker: ControlPass, call: tree.Call, name: str) -> tree.Expr | None:
     assert isinstance(call.func, tree.Attribute)
     x = walker.expressions.value(call.func.value)
-    if walker.place and name in (
-        "mul_",
-        "div_",
-        "pow_",
-        "sqrt_",
-        "exp_",
-        "matmul_",
-        "addcmul_",
-        "addcdiv_",
-        "sigmoid_",
-        "tanh_",
-    ):
+    if walker.place and name not in _KEEP_NOTHING:
         x = method_call(x, "clone")
     args = tuple(replace(a, value=walker.expressions.value(a.value)) for a in call.args)
     if name == "zero_":
