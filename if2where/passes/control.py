@@ -934,7 +934,7 @@ class ControlPass:
         if isinstance(stmt, tree.While) and data_test:
             static_part, data_part, static_first = self.split_while(stmt.test)
             if data_part is not None and not static_first:
-                start = conjoin(start, self.expressions.mask(data_part))
+                start = conjoin(start, self.expressions.test(data_part))
         returned = (
             self.ctx.temporary("returned", BOOL)
             if has_return and (has_break or data_test or stmt.orelse or isinstance(stmt, tree.For))
@@ -958,12 +958,12 @@ class ControlPass:
         self.place = (*self.place, active)
         saved_pending, self.pending = self.pending, []
         if static_first and data_part is not None:
-            self.emit(tree.Assign((active,), tree.Binary("&", active, self.expressions.mask(data_part))))
+            self.emit(tree.Assign((active,), tree.Binary("&", active, self.expressions.test(data_part))))
             helper = self.any_active(active)
             self.emit(tree.If(tree.Unary("not", helper), (tree.Break(),)))
         self.segments(stmt.body, loop, result)
         if data_part is not None and not static_first:
-            mask = self.expressions.mask(data_part)
+            mask = self.expressions.test(data_part)
             self.emit(tree.Assign((active,), tree.Binary("&", active, mask)))
         self.flush_carried()
         self.loops.pop()

@@ -578,13 +578,23 @@ class Expressions:
 
     def named_mask(self, test: tree.Expr, hoist: bool) -> tree.Expr:
         """The test as a boolean tensor, under a name of its own where there is a place for the assignment."""
-        mask = self.mask(test, hoist)
+        return self.named(self.test(test, hoist), test, hoist)
+
+    def named(self, mask: tree.Expr, test: tree.Expr, hoist: bool) -> tree.Expr:
         if isinstance(mask, tree.Name) or not hoist:
             return mask
         made = self.ctx.temporary(hints.hint(test, "mask"), Tensor(True, "bool", ()))
         self.ctx.places[region_facts.key(made)] = self.scope.place
         self.scope.emit(tree.Assign((made,), mask))
         return made
+
+    def test(self, node: tree.Expr, hoist: bool = True) -> tree.Expr:
+        """The truth of the expression as a bool tensor without dimensions: one of one element would lend its own to what it picks."""
+        mask = self.mask(node, hoist)
+        kind = self.ctx.kind(mask)
+        if not isinstance(kind, Tensor) or not kind.shape or all(d is Ellipsis for d in kind.shape):
+            return mask
+        return self.ctx.made(method_call(mask, "reshape", tree.Tuple(())), Tensor(True, "bool", ()))
 
     def mask(self, node: tree.Expr, hoist: bool = True) -> tree.Expr:
         """The truth of the expression as a bool tensor."""

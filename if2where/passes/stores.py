@@ -325,7 +325,7 @@ def mask_store(walker: ControlPass, stmt: tree.Stmt, target: tree.Subscript, val
         ctx.refuse("dynamic-shape", stmt, "the stored value is not elementwise in the masked tensor")
         return
     x = walker.expressions.value(target.value)
-    mask: tree.Expr = walker.expressions.named_mask(index, True)
+    mask: tree.Expr = walker.expressions.named(walker.expressions.mask(index), index, True)
     kind = walker.expressions.kind_of(whole, value)
     if op:
         whole = tree.Binary(op, x if isinstance(whole, tree.Constant) else kept_for_backward(x, op), whole)
