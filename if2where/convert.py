@@ -62,7 +62,8 @@ class _Rewrite:
     text: str
     refusals: tuple[Finding, ...]
     notes: tuple[Finding, ...]
-    uses_torch: bool = False
+    #: The name under which it reaches torch, where it does.
+    torch: str | None = None
     uses_helper: bool = False
 
     @property
@@ -240,13 +241,17 @@ def _rewrite(
         new = guard(ctx, new)
     new = tidy(ctx, new)
     names = _module_names(callee.module)
-    new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})
+    taken = names.taken | _identifiers(callee.node) | {names.torch, names.helper}
+    torch = names.torch if names.torch not in _bound_otherwise(callee.node) else _another_name(taken)
+    new = name_versions(ctx, new, taken | {torch})
     made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
-    if made_torch and names.torch in _bound_otherwise(callee.node):
-        finding = Finding("unsupported", callee.node.at, f"`{names.torch}` is not torch in this function", callee)
-        return _Rewrite(callee, callee.unit.text, (finding,), tuple(ctx.notes))
-    text = emit_function(callee.unit, new, names.torch, names.helper)
-    return _Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
+    text = emit_function(callee.unit, new, torch, names.helper)
+    return _Rewrite(callee, text, (), tuple(ctx.notes), torch if made_torch else None, ctx.uses_helper)
+
+
+def _another_name(taken: frozenset[str]) -> str:
+    """A name for torch in a function that means something else by the module's own."""
+    return next(n for k in range(len(taken) + 1) if (n := f"_torch{k or ''}") not in taken)
 
 
 def _bound_otherwise(root: tree.Node) -> frozenset[str]:
@@ -331,8 +336,9 @@ def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) ->
     notes = [_diagnostic(f, path) for r in changed for f in r.notes]
     new = splice(text, [(*_span(r), r.text) for r in _outermost(changed)])
     names = _module_names(module)
-    if any(r.uses_torch for r in changed) and not names.has_torch:
-        new = add_import(new, ast.parse(new), "import torch")
+    missing = {r.torch for r in changed if r.torch is not None} - ({names.torch} if names.has_torch else set())
+    for torch in sorted(missing):
+        new = add_import(new, ast.parse(new), "import torch" if torch == "torch" else f"import torch as {torch}")
     if any(r.uses_helper for r in changed) and not names.has_helper:
         new = add_import(new, ast.parse(new), "from if2where import any_active")
     if changed:
