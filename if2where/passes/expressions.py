@@ -565,10 +565,9 @@ class Expressions:
             inner, kind = self.value(a.value, hoist), self.ctx.facts.kind(a.value)
             if isinstance(kind, Static):
                 arguments.append(torch_call("tensor", inner, dtype=tree.TorchName("float64")))
-            elif isinstance(kind, Number):
-                arguments.append(method_call(inner, "double"))
             else:
-                arguments.append(method_call(method_call(inner, "detach"), "double"))
+                base = inner if isinstance(kind, Number) else method_call(inner, "detach")
+                arguments.append(self.ctx.made(method_call(base, "double"), Number("float")))
         result: tree.Expr = torch_call(twin, *arguments)
         if name in ("floor", "ceil", "trunc"):
             result = method_call(result, "long")

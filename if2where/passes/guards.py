@@ -254,8 +254,6 @@ class _Guards:
         elif isinstance(node, tree.Compare) or (isinstance(node, tree.Unary) and node.op in ("~", "not")):
             for child in tree.children(node):
                 yield child, need.tested
-        elif isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and node.func.attr == "detach":
-            yield node.func.value, need.tested
         elif isinstance(node, tree.Binary) and node.op in ("&", "|") and node.origin is None:
             # Where the left side settles it, the right one is not asked for.
             yield node.left, need.tested
