@@ -50,6 +50,8 @@ class Context:
     made_kinds: dict[tree.Expr, Kind] = field(default_factory=dict)
     #: Where each made-up test is evaluated: the masks under which the original would have come there.
     places: dict[region_facts.Key, tuple[tree.Expr, ...]] = field(default_factory=dict)
+    #: Where each version of a variable is assigned: the masks of the branches around it.
+    born: dict[region_facts.Key, tuple[tree.Expr, ...]] = field(default_factory=dict)
     #: Where each store that needs no mask stands: samples that do not come there cannot see it.
     store_places: dict[tree.Stmt, tuple[tree.Expr, ...]] = field(default_factory=dict)
     #: Masks, each with whether it must hold, that ever fewer samples of a loop fulfil.

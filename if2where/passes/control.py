@@ -123,6 +123,7 @@ class ControlPass:
                 self.ctx.local.add(region_facts.key(made))
         self.names[name] = made
         self.owned.add(region_facts.key(made))
+        self.ctx.born[region_facts.key(made)] = self.place
         return made
 
     def kinds_in_scope(self) -> dict[str, Kind]:
@@ -765,6 +766,7 @@ class ControlPass:
         self.emit(tree.Assign((made,), self.number_tensor(current, replace(before, what=what), name)))
         self.names[name] = made
         self.owned.add(region_facts.key(made))
+        self.ctx.born[region_facts.key(made)] = self.place
         return made
 
     def with_block(self, stmt: tree.With) -> Outcome:

@@ -560,7 +560,7 @@ class Expressions:
         if twin not in known:
             self.ctx.refuse("unsupported", node, f"math.{name} of a value")
             return node
-        arguments = []
+        arguments: list[tree.Expr] = []
         for a in node.args:
             inner, kind = self.value(a.value, hoist), self.ctx.facts.kind(a.value)
             if isinstance(kind, Static):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends, is_floating
 from if2where.ops import table
-from if2where.passes import hints
+from if2where.passes import finite, hints
 from if2where.passes.context import Context, method_call
 from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
 from if2where.program import Callee
@@ -82,6 +82,11 @@ class _Guards:
     out: list[tree.Stmt] = field(default_factory=list)
     later: dict[Key, int] = field(default_factory=dict)
     cache: dict[frozenset[frozenset[Literal]], tree.Name] = field(default_factory=dict)
+    #: What an operation around the expression at hand minds: large values, or those that are not finite.
+    minds_large: bool = False
+    minds_infinite: bool = False
+    #: Variables that were made finite, by variable and mask.
+    bounded: dict[tuple[Key, Key, bool], tree.Name] = field(default_factory=dict)
 
     # --- backward: who needs what -----------------------------------------------------------
 
@@ -346,22 +351,24 @@ class _Guards:
     def forward_compound(self, stmt: tree.If | tree.For | tree.While | tree.With) -> None:
         if isinstance(stmt, tree.If):
             test = self.rewrite(stmt.test, EVERYWHERE.tested)
-            before, cache = set(self.defined), dict(self.cache)
+            before, cache, bounded = set(self.defined), dict(self.cache), dict(self.bounded)
             body = self.forward(stmt.body)
+            self.bounded = dict(bounded)
             after_body, self.defined = self.defined, set(before)
             self.cache = dict(cache)
             orelse = self.forward(stmt.orelse)
             self.defined = before | (after_body & self.defined) | self._settled(stmt)
-            self.cache = cache
+            self.cache, self.bounded = cache, bounded
             self.out.append(replace(stmt, test=test, body=body, orelse=orelse))
         elif isinstance(stmt, tree.For | tree.While):
-            before, cache = set(self.defined), self.cache
+            before, cache, bounded = set(self.defined), self.cache, dict(self.bounded)
             self.cache = {}
             if isinstance(stmt, tree.For):
                 self.defined |= frozenset(map(region_facts.key, region_facts.target_names(stmt.target)))
             body = self.forward(stmt.body)
             self.defined = before
             orelse = self.forward(stmt.orelse)
+            self.bounded = bounded
             self.cache = {
                 k: v
                 for k, v in cache.items()
@@ -376,10 +383,26 @@ class _Guards:
         return set(region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse))
 
     def rewrite(self, node: tree.Expr, need: _Need) -> tree.Expr:
-        if isinstance(node, tree.Name | tree.Constant | tree.TorchName):
+        if isinstance(node, tree.Name):
+            return self.made_finite(node, need)
+        if isinstance(node, tree.Constant | tree.TorchName):
             return node
         needs = {id(child): inner for child, inner in self.parts(node, need)}
-        new = tree.map_children(node, lambda c: self._rewrite_part(c, needs.get(id(c), need)))
+        outer, growth = (self.minds_large, self.minds_infinite), self.growth(need)
+        if isinstance(node, tree.Lambda | tree.Comprehension | tree.Compare):
+            self.minds_large = self.minds_infinite = False
+        else:
+            self.minds_large = self.minds_large or growth.overflows(node)
+            self.minds_infinite = self.minds_infinite or growth.mixes(node)
+        shielded = growth.shielded(node)
+        new = tree.map_children(
+            node,
+            # What gets a guard of its own as it is needs no other.
+            lambda c: (
+                c if c is shielded and isinstance(c, tree.Name) else self._rewrite_part(c, needs.get(id(c), need))
+            ),
+        )
+        self.minds_large, self.minds_infinite = outer
         if new is not node:
             kind = self.ctx.kind(node)
             if not isinstance(kind, Bottom):
@@ -392,6 +415,87 @@ class _Guards:
         if isinstance(node, tree.Expr):
             return self.rewrite(node, need)
         return tree.map_children(node, lambda c: self._rewrite_part(c, need))
+
+    def growth(self, need: _Need) -> finite.Growth:
+        """What operations do to large operands in the branch that has this need: what comes from before it is taken as it is."""
+
+        def definition(key: Key) -> tree.Expr | None:
+            born = self.ctx.born.get(key, ())
+            own = self.count.get(key, 0) == 1 and bool(born) and self.place_demand(born) == need.gradient
+            return self.values.get(key) if own else None
+
+        return finite.Growth(self.ctx, definition)
+
+    def made_finite(self, leaf: tree.Name, need: _Need) -> tree.Expr:
+        """A variable as an operation that minds may read it: harmless where a test has kept the branch from it."""
+        if not (self.minds_large or self.minds_infinite) or not need.gradient or need.gradient == ALL:
+            return leaf
+        kind = self.ctx.kind(leaf)
+        if not (isinstance(kind, Tensor) and kind.batched and kind.dtype not in ("bool", "int64")) and not (
+            isinstance(kind, Number) and kind.what == "float"
+        ):
+            return leaf
+        near = self.near(leaf)
+        told = [x for condition in need.gradient for x in condition if self.keeps_from(x, near)]
+        if not told:
+            return leaf
+        if not any(self.available(x) for x in told):
+            # The test reads what this operation gives: it is evaluated before, on detached operands.
+            self.move_tests(leaf)
+        mask = self.mask(need, leaf)
+        if mask is None:
+            return leaf
+        guarded = self.select(mask, leaf, tree.Constant(1))
+        names = self.bounded_key(leaf, mask)
+        if names is None:
+            return guarded
+        if names not in self.bounded:
+            made = self.ctx.temporary(f"safe_{leaf.id.strip('_')}", kind)
+            self.emit_once(tree.Assign((made,), guarded))
+            self.bounded[names] = made
+        return self.bounded[names]
+
+    def keeps_from(self, literal: Literal, near: frozenset[Key]) -> bool:
+        """Whether a test, known to hold or not, may keep values that an operation minds from what ``near`` makes."""
+        test = self.values.get(literal.atom) if isinstance(literal.atom, tuple) else literal.atom
+        if test is None or not self.near(test) & near:
+            return False
+        if self.minds_infinite and finite.asks_finite(test):
+            return True
+        return self.minds_large and self.available(literal) and self.leaves_out_large(test, literal.held)
+
+    def leaves_out_large(self, test: tree.Expr, held: bool) -> bool:
+        """Whether the samples that fail a comparison may have large operands: those with ``abs(x) <= 1`` have not."""
+        found = False
+        for node in tree.walk(test):
+            if isinstance(node, tree.Compare):
+                operands = [node.left, *node.rest]
+                for left, op, right in zip(operands, node.ops, operands[1:]):
+                    if op not in ("<", "<=", ">", ">="):
+                        continue
+                    small = left if (op in (">", ">=")) == held else right
+                    found = found or not self.not_negative(small)
+        return found
+
+    def not_negative(self, node: tree.Expr) -> bool:
+        if isinstance(node, tree.Name):
+            key = region_facts.key(node)
+            value = self.values.get(key) if self.count.get(key, 0) == 1 else None
+            return value is not None and self.not_negative(value)
+        if isinstance(node, tree.Call) and finite.called(node) in ("sum", "mean", "max", "min", "amax", "amin", "sqrt"):
+            inner = node.args[0].value if node.args else getattr(node.func, "value", None)
+            return inner is not None and self.not_negative(inner)
+        return _not_negative(node) or (
+            isinstance(node, tree.Call) and finite.called(node) in ("norm", "vector_norm", "exp", "absolute")
+        )
+
+    def bounded_key(self, leaf: tree.Expr, mask: tree.Expr) -> tuple[Key, Key, bool] | None:
+        """What a guarded variable is kept under; None where the variable or the mask may change."""
+        plain = mask.operand if isinstance(mask, tree.Unary) else mask
+        if not isinstance(leaf, tree.Name) or not isinstance(plain, tree.Name):
+            return None
+        keys = region_facts.key(leaf), region_facts.key(plain)
+        return None if any(self.count.get(k, 0) > 1 for k in keys) else (*keys, plain is mask)
 
     def guarded(self, new: tree.Expr, old: tree.Expr, need: _Need) -> tree.Expr:
         if isinstance(new, tree.Binary) and isinstance(old, tree.Binary):
@@ -572,6 +676,9 @@ class _Guards:
         mask = self.mask(need, operand)
         if mask is None:
             return inner
+        names = self.bounded_key(inner, mask)
+        if names in self.bounded and row.safe == 1 and names is not None:
+            return self.bounded[names]
         return self.select(mask, inner, self.safe_value(inner, row))
 
     def safe_value(self, inner: tree.Expr, row: table.Guarded) -> tree.Expr:
@@ -778,6 +885,9 @@ class _Guards:
         """The expression over what is defined here already, outside autograd; None where it cannot be."""
         size = 0
         possible = True
+        names = [region_facts.key(n) for n in tree.walk(node) if isinstance(n, tree.Name)]
+        shared: dict[Key, tree.Name] = {}
+        made: list[tree.Assign] = []
 
         def visit(n: tree.Node) -> tree.Node:
             nonlocal size, possible
@@ -791,8 +901,16 @@ class _Guards:
                     kind = self.ctx.kind(n)
                     floating = isinstance(kind, Tensor) and depends(kind) and kind.dtype not in ("bool", "int64")
                     return method_call(n, "detach") if floating else n
+                if key in shared:
+                    return shared[key]
                 if self.count.get(key) == 1 and key in self.values and key in self.later:
-                    return visit(self.values[key])
+                    whole = visit(self.values[key])
+                    if names.count(key) < 2 or not isinstance(whole, tree.Expr):
+                        return whole
+                    # Read more than once: evaluated once.
+                    shared[key] = self.ctx.temporary(n.id, self.ctx.kind(n))
+                    made.append(tree.Assign((shared[key],), whole))
+                    return shared[key]
                 possible = False
                 return n
             if isinstance(n, tree.Lambda | tree.Comprehension | tree.Walrus):
@@ -806,8 +924,21 @@ class _Guards:
                 return n
             return tree.map_children(n, visit)
 
-        made = visit(node)
-        return made if possible and isinstance(made, tree.Expr) else None
+        result = visit(node)
+        if not possible or not isinstance(result, tree.Expr):
+            return None
+        for stmt in made:
+            self.emit_once(stmt)
+        return result
+
+    def emit_once(self, stmt: tree.Assign) -> None:
+        """Puts an assignment to a variable of the pass's own before the statement at hand."""
+        assert isinstance(stmt.targets[0], tree.Name)
+        key = region_facts.key(stmt.targets[0])
+        self.out.append(stmt)
+        self.defined.add(key)
+        self.count[key] = self.passed[key] = 1
+        self.values[key] = stmt.value
 
     def build(self, demand: Demand) -> tree.Expr:
         cached = self.cache.get(demand)
@@ -827,10 +958,7 @@ class _Guards:
         if isinstance(simple, tree.Name) or not all(isinstance(x.atom, tuple) for c in demand for x in c):
             return whole
         made = self.ctx.temporary("mask", Tensor(True, "bool", ()))
-        self.out.append(tree.Assign((made,), whole))
-        self.defined.add(region_facts.key(made))
-        self.count[region_facts.key(made)] = self.passed[region_facts.key(made)] = 1
-        self.values[region_facts.key(made)] = whole
+        self.emit_once(tree.Assign((made,), whole))
         self.cache[demand] = made
         return made
 
@@ -917,10 +1045,10 @@ def positive(node: tree.Expr) -> bool:
 def _not_negative(node: tree.Expr) -> bool:
     if positive(node):
         return True
-    if isinstance(node, tree.Binary) and node.op == "*":
+    if isinstance(node, tree.Binary) and node.op in ("*", "@"):
         a, b = node.left, node.right
         same = isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
-        return same or (_not_negative(a) and _not_negative(b))
+        return same or (node.op == "*" and _not_negative(a) and _not_negative(b))
     if isinstance(node, tree.Binary) and node.op == "**":
         exponent = _literal(node.right)
         return isinstance(exponent, int) and exponent > 0 and exponent % 2 == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 
 from if2where.region import tree
@@ -31,7 +32,7 @@ def hint(node: tree.Expr, otherwise: str) -> str:
     """A name for the value of an expression: ``tmp > 5`` gives ``tmp_gt_5``; ``otherwise`` where it would be too long."""
     words = list(_words(node, 0))
     name = "_".join(words)
-    usable = words and None not in words and name.isidentifier() and len(name) <= MAX_LENGTH
+    usable = words and name.isidentifier() and len(name) <= MAX_LENGTH and not hasattr(builtins, name)
     return name if usable else otherwise
 
 
@@ -65,8 +66,8 @@ def _words(node: tree.Expr, depth: int) -> Iterator[str]:
         yield _OPERATORS.get(node.op, "?")
         yield from _words(node.right, depth + 1)
     elif isinstance(node, tree.Call) and isinstance(node.func, tree.Attribute) and not node.args:
-        if isinstance(node.func.value, tree.Name):
-            yield node.func.value.id
+        if isinstance(node.func.value, tree.Name | tree.Call):
+            yield from _words(node.func.value, depth + 1)
         yield node.func.attr
     elif isinstance(node, tree.Call) and len(node.args) == 1 and isinstance(node.func, tree.Name | tree.Attribute):
         yield node.func.id if isinstance(node.func, tree.Name) else node.func.attr
