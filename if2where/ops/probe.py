@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,8 +177,13 @@ def measure(op: Any, safe: table.Operation | None = None) -> Measurement:
         name,
         namespace,
         log.evaluations,
-        *(tuple(d) for d in (log.value, log.first, log.second, log.raised, log.spread, log.effects)),
-        log.differentiable,
+        value=tuple(log.value),
+        first=tuple(log.first),
+        second=tuple(log.second),
+        raised=tuple(log.raised),
+        spread=tuple(log.spread),
+        effects=tuple(log.effects),
+        differentiable=log.differentiable,
     )
 
 
@@ -233,7 +238,7 @@ def _sample(op: Any, given: Any) -> Sample:
 
 def _edges(sample: Sample, free: Sequence[int]) -> Iterator[tuple[str, dict[int, torch.Tensor]]]:
     """Operands to put in place of the sample's, each with its name."""
-    groups = [(k,) for k in free]
+    groups: list[tuple[int, ...]] = [(k,) for k in free]
     if len(free) > 1:
         groups.append(tuple(free))
     for group in groups:
@@ -432,16 +437,20 @@ def _is_floating(x: Any) -> bool:
 def join(measurements: Sequence[Measurement]) -> Measurement:
     """One measurement of the variants of one operation."""
 
-    def together(kind: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(x for m in measurements for x in getattr(m, kind)))
+    def together(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(x for one in lists for x in one))
 
-    first = measurements[0]
     return Measurement(
-        first.name,
-        first.namespace,
+        measurements[0].name,
+        measurements[0].namespace,
         sum(m.evaluations for m in measurements),
-        *(together(k) for k in ("value", "first", "second", "raised", "spread", "effects")),
-        any(m.differentiable for m in measurements),
+        value=together(m.value for m in measurements),
+        first=together(m.first for m in measurements),
+        second=together(m.second for m in measurements),
+        raised=together(m.raised for m in measurements),
+        spread=together(m.spread for m in measurements),
+        effects=together(m.effects for m in measurements),
+        differentiable=any(m.differentiable for m in measurements),
     )
 
 

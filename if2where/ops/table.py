@@ -148,10 +148,10 @@ _OPERATIONS: dict[str, Operation] = {
     "matrix_norm": _partial("NaN second derivative at 0", (0, 1, "A")),
     "nuclear_norm": _partial("NaN second derivative at equal singular values", (0, "diagonal")),
     "cosine_similarity": _partial("NaN second derivative at 0", (0, 1, "x1"), (1, 1, "x2")),
-    "dist": _partial("NaN second derivative where the operands are equal", (0, 0), (1, 1, "other")),
+    "dist": _partial("NaN second derivative where the operands are equal", (0, 0), (1, 2, "other")),
     **_rows(
         "cdist pairwise_distance",
-        _partial("NaN second derivative where the operands are equal", (0, 0, "x1"), (1, 1, "x2")),
+        _partial("NaN second derivative where the operands are equal", (0, 0, "x1"), (1, 2, "x2")),
     ),
     "pdist": _partial("NaN slope where rows are equal", (0, "distinct")),
     **_rows("std std_mean", _partial("infinite slope as the entries become equal", (0, "distinct"))),

@@ -25,6 +25,7 @@ MILDER = {
 NOT_SAFE = {
     "torch.index_reduce": "the second derivative of a product over an index raises, or overflows, near zero",
     "torch.scatter_reduce": "the second derivative of a product over an index raises, or overflows, near zero",
+    "torch.histogram": "a density over bins that hold no point",
     "torch.histogramdd": "a density over a range that holds no point",
     "torch.repeat_interleave": "torch's data gives the size of the result, which the safe counts do not add up to",
     "linalg.tensorinv": "the matrix is the operand reshaped: no safe value is written for it",
