@@ -195,8 +195,9 @@ def samples(op: Any, dtype: torch.dtype, wanted: int = SAMPLES) -> list[Sample]:
             return []
         dtype = torch.int64
     kinds: dict[str, Sample] = {}
-    torch.manual_seed(0)
-    made = op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd and dtype == torch.float64)
+    # Not op.sample_inputs, nor torch.manual_seed: they format a stack for each seed of each absent accelerator.
+    torch.default_generator.manual_seed(0)
+    made = op.sample_inputs_func(op, "cpu", dtype, op.supports_autograd and dtype == torch.float64)
     for k, given in enumerate(made):
         if k == DRAWN:
             break
