@@ -83,6 +83,7 @@ _INDEX = "an index out of range raises"
 _SINGULAR = "raises, or is infinite, for a singular matrix"
 _EQUAL = "derivatives are infinite at equal eigenvalues"
 _OVERFLOWS = "overflows"
+_REFLECTION = "infinite slope where a reflection has no length"
 
 #: By last name. Where namespaces differ, this is the row of the stronger, and ``_IN_NAMESPACE`` has the others.
 _OPERATIONS: dict[str, Operation] = {
@@ -115,10 +116,8 @@ _OPERATIONS: dict[str, Operation] = {
     # Poles.
     **_rows("digamma gammaln lgamma multigammaln mvlgamma psi", _partial("poles at the negative integers", (0, 3))),
     "polygamma": _partial("poles at the negative integers", (1, 3)),
-    **_rows(
-        "bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1",
-        _partial("infinite at 0, NaN below", (0, 1)),
-    ),
+    **_rows("bessel_y0 bessel_y1 modified_bessel_k0 modified_bessel_k1", _partial("infinite at 0, NaN below", (0, 1))),
+    **_rows("scaled_modified_bessel_k0 scaled_modified_bessel_k1", _partial("infinite at 0, NaN below", (0, 1, "x"))),
     **_rows("gammainc gammaincc igamma igammac", _partial("NaN for operands of 0 and below", (0, 1), (1, 1, "other"))),
     "zeta": _partial("poles, NaN below 1", (0, 2), (1, 1, "other")),
     # Bounded domains.
@@ -141,11 +140,10 @@ _OPERATIONS: dict[str, Operation] = {
     ),
     # Norms: no derivative at the zero vector, to the second order.
     **_rows(
-        "frobenius_norm native_norm norm norm_except_dim normalize renorm",
+        "frobenius_norm matrix_norm native_norm norm normalize renorm vector_norm",
         _partial("NaN second derivative at 0", (0, 1)),
     ),
-    "vector_norm": _partial("NaN second derivative at 0", (0, 1, "x")),
-    "matrix_norm": _partial("NaN second derivative at 0", (0, 1, "A")),
+    "norm_except_dim": _partial("NaN second derivative at 0", (0, 1, "v")),
     "nuclear_norm": _partial("NaN second derivative at equal singular values", (0, "diagonal")),
     "cosine_similarity": _partial("NaN second derivative at 0", (0, 1, "x1"), (1, 1, "x2")),
     "dist": _partial("NaN second derivative where the operands are equal", (0, 0), (1, 2, "other")),
@@ -161,19 +159,17 @@ _OPERATIONS: dict[str, Operation] = {
     "ctc_loss": _partial("the exponential of the log-probabilities overflows", (0, 0, "log_probs")),
     # Matrices.
     "det": _partial("the second derivative needs the inverse", (0, "eye")),
-    **_rows("cholesky_ex inv_ex ldl_factor_ex lu_factor_ex pinv", _partial(_SINGULAR, (0, "eye", "A"))),
-    **_rows("lu pinverse", _partial("derivatives are infinite for a singular matrix", (0, "eye"))),
-    "solve_triangular": _partial("infinite for a singular matrix", (0, "eye", "A")),
+    **_rows("cholesky_ex ldl_factor_ex pinv pinverse", _partial(_SINGULAR, (0, "eye"))),
+    **_rows("inv_ex lu lu_factor_ex", _partial(_SINGULAR, (0, "eye", "A"))),
+    "solve_triangular": _partial("infinite for a singular matrix", (0, "eye")),
     "triangular_solve": _partial("infinite for a singular matrix", (1, "eye", "A")),
-    "cholesky_solve": _partial("infinite for a singular matrix", (1, "eye", "L")),
+    "cholesky_solve": _partial("infinite for a singular matrix", (1, "eye", "input2")),
     "ldl_solve": _partial("infinite for a singular matrix", (0, "eye", "LD")),
     "lu_solve": _partial("infinite for a singular matrix", (1, "eye", "LU_data")),
-    **_rows("cond eigh eigvalsh svdvals", _partial(_EQUAL, (0, "diagonal", "A"))),
-    **_rows("qr svd symeig", _partial(_EQUAL, (0, "diagonal"))),
-    **_rows(
-        "householder_product ormqr orgqr",
-        _partial("infinite slope where a reflection has no length", (1, 0, "tau")),
-    ),
+    **_rows("cond eigh eigvalsh qr svd symeig", _partial(_EQUAL, (0, "diagonal"))),
+    "svdvals": _partial(_EQUAL, (0, "diagonal", "A")),
+    "householder_product": _partial(_REFLECTION, (1, 0, "tau")),
+    **_rows("ormqr orgqr", _partial(_REFLECTION, (1, 0, "input2"))),
     # --- faulting: raises at some values ---------------------------------------------------------
     **_rows("floor_divide fmod remainder", _faulting("an integer division by zero raises", (1, 1, "other"))),
     # Lookups.
@@ -201,13 +197,12 @@ _OPERATIONS: dict[str, Operation] = {
     "binary_cross_entropy": _faulting("raises outside of 0 to 1", (0, 0.5), (1, 0.5, "target")),
     "gaussian_nll_loss": _faulting("a negative variance raises", (2, 1, "var")),
     # Matrices.
-    **_rows("inv ldl_factor lu_factor tensorinv", _faulting(_SINGULAR, (0, "eye", "A"))),
+    **_rows("inv lu_factor solve solve_ex", _faulting(_SINGULAR, (0, "eye", "A"))),
     **_rows(
-        "cholesky cholesky_inverse inverse logdet matrix_power slogdet",
+        "cholesky cholesky_inverse inverse ldl_factor logdet matrix_power slogdet tensorinv tensorsolve",
         _faulting(_SINGULAR, (0, "eye")),
     ),
-    **_rows("solve solve_ex tensorsolve", _faulting(_SINGULAR, (0, "eye", "A"))),
-    "lstsq": _faulting("raises for a rank-deficient matrix", (0, "eye", "A")),
+    "lstsq": _faulting("raises for a rank-deficient matrix", (0, "eye")),
     **_rows("eig eigvals", _faulting("derivatives raise, or are infinite, at equal eigenvalues", (0, "diagonal"))),
     # --- product: a derivative that holds another operand -----------------------------------------
     **_rows("addcmul cumprod lerp mul multiply polar prod square", PRODUCT),
@@ -393,6 +388,10 @@ _OPERATIONS: dict[str, Operation] = {
 #: The same last name with other operands, or another meaning.
 _IN_NAMESPACE: dict[tuple[str, str], Operation] = {
     ("Tensor", "polygamma"): _partial("poles at the negative integers", (0, 3)),
+    ("linalg", "det"): _partial("the second derivative needs the inverse", (0, "eye", "A")),
+    ("linalg", "qr"): _partial(_EQUAL, (0, "diagonal", "A")),
+    ("linalg", "slogdet"): _faulting(_SINGULAR, (0, "eye", "A")),
+    ("linalg", "svd"): _partial(_EQUAL, (0, "diagonal", "A")),
     ("linalg", "lu_solve"): _partial("infinite for a singular matrix", (0, "eye", "LU")),
     ("torch", "cond"): _CALLS,
     ("torch", "embedding"): _faulting(_INDEX, (1, 0, "indices")),
@@ -404,8 +403,7 @@ def lookup(name: str, namespace: str | None = None) -> Operation | None:
     """The row of a torch function or method, by its last name; None for one that is not listed.
 
     ``namespace`` is "torch", "Tensor", "functional", "special", "linalg" or "fft" (or dotted, "torch.linalg"):
-    it tells apart those that share a last name, and knows that torch.linalg calls its first operand A. A name
-    that ends in ``_`` has the row of its twin without it.
+    it tells apart those that share a last name. A name that ends in ``_`` has the row of its twin without it.
     """
     space = namespace.rpartition(".")[2] if namespace is not None else None
     row = _IN_NAMESPACE.get((space, name)) if space is not None else None
@@ -413,9 +411,6 @@ def lookup(name: str, namespace: str | None = None) -> Operation | None:
     if row is None and name.endswith("_") and not name.endswith("__"):
         twin = lookup(name[:-1], namespace)
         return replace(twin, in_place=True) if twin is not None else None
-    if row is not None and space == "linalg":
-        operands = tuple(replace(o, keyword="A") if o.keyword == "input" else o for o in row.operands)
-        return replace(row, operands=operands)
     return row
 
 

@@ -122,6 +122,26 @@ def test_every_public_operation_is_classified() -> None:
     assert [f"{s}.{n}" for s, n in names if table.lookup(n, s) is None or table.lookup(n) is None] == []
 
 
+@pytest.mark.torch
+def test_operands_are_named_as_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    compared, wrong = 0, []
+    for space, prefix in (("torch", ""), ("special", "special_"), ("linalg", "linalg_")):
+        for name in dir(torch if space == "torch" else getattr(torch, space)):
+            row = table.lookup(name, space)
+            schemas = torch._C._jit_get_schemas_for_operator(f"aten::{prefix}{name}")
+            if row is None or row.in_place or not schemas:
+                continue
+            calls = [["input" if a.name == "self" else a.name for a in s.arguments] for s in schemas]
+            for operand in row.operands:
+                compared += 1
+                named = [c.index(operand.keyword) for c in calls if operand.keyword in c]
+                if not named or operand.position not in (table.KEYWORD_ONLY, *named):
+                    wrong.append((space, name, operand, calls[0]))
+    assert compared > 170
+    assert wrong == []
+
+
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple[str, str], Measurement]:
     """Each operation of torch's test data at the edges (half a minute)."""
