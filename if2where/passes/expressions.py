@@ -618,6 +618,9 @@ class Expressions:
             test = self.named_mask(node.test, hoist)
             return tree.Select(test, self.mask(node.body, hoist), self.mask(node.orelse, hoist))
         value = self.value(node, hoist)
+        if isinstance(self.ctx.kind(value), Static):
+            # A choice between equal numbers is still that number.
+            return torch_call("tensor", value if is_bool(kind) else self.nonzero(value))
         if is_bool(kind) and not isinstance(node, tree.Conditional):
             return value
         return self.nonzero(value) if not is_bool(self.kind_of(value, node)) else value

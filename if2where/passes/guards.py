@@ -767,14 +767,13 @@ class _Guards:
             if self.reads_tested(later, frozenset(hanging)):
                 return False
             hanging |= region_facts.writes(later)
-        made: list[tree.Stmt] = []
-        for key, value in tests:
-            test = self.expand(value)
-            if test is None or self.count.get(key) != 1:
-                return False
-            made.append(tree.Assign((tree.Name(*key),), test))
-        for assign, (key, _) in zip(made, tests, strict=True):
-            self.out.append(assign)
+        if any(self.count.get(key) != 1 for key, _ in tests):
+            return False
+        values = self.expand([value for _, value in tests])
+        if values is None:
+            return False
+        for value, (key, _) in zip(values, tests, strict=True):
+            self.out.append(tree.Assign((tree.Name(*key),), value))
             self.defined.add(key)
             self.passed[key] = 1
             self.moved.add(key)
@@ -869,7 +868,10 @@ class _Guards:
             at_hand = all(r in self.defined or r not in self.count for r in region_facts.reads(value))
             if at_hand_only and not at_hand:
                 continue
-            test = value if at_hand else self.expand(value)
+            test: tree.Expr | None = value
+            if not at_hand:
+                expanded = self.expand([value])
+                test = expanded[0] if expanded is not None else None
             # A test that can stand here as it is costs nothing; one evaluated anew must be about this operand.
             if test is None or not (at_hand or self.near(test) & near):
                 continue
@@ -881,18 +883,21 @@ class _Guards:
             made.add(literal)
         return frozenset(made)
 
-    def expand(self, node: tree.Expr) -> tree.Expr | None:
-        """The expression over what is defined here already, outside autograd; None where it cannot be."""
+    def expand(self, nodes: list[tree.Expr]) -> list[tree.Expr] | None:
+        """The expressions over what is defined here already, outside autograd; None where they cannot be.
+
+        A variable that they read more than once gets an evaluation of its own before.
+        """
         size = 0
         possible = True
-        names = [region_facts.key(n) for n in tree.walk(node) if isinstance(n, tree.Name)]
+        reads = [region_facts.key(n) for node in nodes for n in tree.walk(node) if isinstance(n, tree.Name)]
         shared: dict[Key, tree.Name] = {}
         made: list[tree.Assign] = []
 
         def visit(n: tree.Node) -> tree.Node:
             nonlocal size, possible
             size += 1
-            if size > MAX_SECOND_EVALUATION:
+            if size > MAX_SECOND_EVALUATION * len(nodes):
                 possible = False
                 return n
             if isinstance(n, tree.Name):
@@ -905,7 +910,7 @@ class _Guards:
                     return shared[key]
                 if self.count.get(key) == 1 and key in self.values and key in self.later:
                     whole = visit(self.values[key])
-                    if names.count(key) < 2 or not isinstance(whole, tree.Expr):
+                    if reads.count(key) < 2 or not isinstance(whole, tree.Expr):
                         return whole
                     # Read more than once: evaluated once.
                     shared[key] = self.ctx.temporary(n.id, self.ctx.kind(n))
@@ -924,12 +929,12 @@ class _Guards:
                 return n
             return tree.map_children(n, visit)
 
-        result = visit(node)
-        if not possible or not isinstance(result, tree.Expr):
+        results = [visit(node) for node in nodes]
+        if not possible:
             return None
         for stmt in made:
             self.emit_once(stmt)
-        return result
+        return [r for r in results if isinstance(r, tree.Expr)]
 
     def emit_once(self, stmt: tree.Assign) -> None:
         """Puts an assignment to a variable of the pass's own before the statement at hand."""

@@ -29,7 +29,24 @@ def tidy(ctx: Context, root: tree.FunctionDef | tree.Lambda) -> tree.FunctionDef
         if new is body:
             break
         body = tuple(_simplified(s) for s in new)
+    body = _reached(body)
     return root if body is root.body else replace(root, body=body)
+
+
+def _reached(block: tree.Block) -> tree.Block:
+    """Without what the conversion put behind a return, break or continue."""
+    out: list[tree.Stmt] = []
+    left = False
+    for stmt in block:
+        if left and stmt.origin is None and stmt.at is None and not getattr(stmt, "carries", ()):
+            continue
+        left = left or isinstance(stmt, tree.Return | tree.Break | tree.Continue)
+        if isinstance(stmt, tree.If | tree.For | tree.While):
+            body, orelse = _reached(stmt.body), _reached(stmt.orelse)
+            if body is not stmt.body or orelse is not stmt.orelse:
+                stmt = replace(stmt, body=body, orelse=orelse)
+        out.append(stmt)
+    return block if len(out) == len(block) and all(a is b for a, b in zip(out, block)) else tuple(out)
 
 
 # --- rules on expressions -------------------------------------------------------------------
