@@ -6,7 +6,8 @@ raises somewhere. effect: it does more than give a value.
 
 ``safe`` is a value of the operand at which value and first and second derivatives are finite and
 nothing is raised: an integer, so that an integer operand keeps its dtype; "eye" for a square
-matrix; "diagonal" for one with distinct eigenvalues; "distinct" for other operands whose equal
+matrix; "diagonal" for one with distinct eigenvalues; "oblong eye" and "oblong diagonal" for those
+that need not be square; "distinct" for other operands whose equal
 entries are singular.
 
 The rows are measured by ``if2where.ops.probe``, and the tests fail for one that is milder than what is seen.
@@ -144,7 +145,7 @@ _OPERATIONS: dict[str, Operation] = {
         _partial("NaN second derivative at 0", (0, 1)),
     ),
     "norm_except_dim": _partial("NaN second derivative at 0", (0, 1, "v")),
-    "nuclear_norm": _partial("NaN second derivative at equal singular values", (0, "diagonal")),
+    "nuclear_norm": _partial("NaN second derivative at equal singular values", (0, "oblong diagonal")),
     "cosine_similarity": _partial("NaN second derivative at 0", (0, 1, "x1"), (1, 1, "x2")),
     "dist": _partial("NaN second derivative where the operands are equal", (0, 0), (1, 2, "other")),
     **_rows(
@@ -159,15 +160,18 @@ _OPERATIONS: dict[str, Operation] = {
     "ctc_loss": _partial("the exponential of the log-probabilities overflows", (0, 0, "log_probs")),
     # Matrices.
     "det": _partial("the second derivative needs the inverse", (0, "eye")),
-    **_rows("cholesky_ex ldl_factor_ex pinv pinverse", _partial(_SINGULAR, (0, "eye"))),
-    **_rows("inv_ex lu lu_factor_ex", _partial(_SINGULAR, (0, "eye", "A"))),
+    **_rows("cholesky_ex ldl_factor_ex", _partial(_SINGULAR, (0, "eye"))),
+    "inv_ex": _partial(_SINGULAR, (0, "eye", "A")),
+    **_rows("pinv pinverse", _partial(_SINGULAR, (0, "oblong eye"))),
+    **_rows("lu lu_factor_ex", _partial(_SINGULAR, (0, "oblong eye", "A"))),
     "solve_triangular": _partial("infinite for a singular matrix", (0, "eye")),
     "triangular_solve": _partial("infinite for a singular matrix", (1, "eye", "A")),
     "cholesky_solve": _partial("infinite for a singular matrix", (1, "eye", "input2")),
     "ldl_solve": _partial("infinite for a singular matrix", (0, "eye", "LD")),
     "lu_solve": _partial("infinite for a singular matrix", (1, "eye", "LU_data")),
-    **_rows("cond eigh eigvalsh qr svd symeig", _partial(_EQUAL, (0, "diagonal"))),
-    "svdvals": _partial(_EQUAL, (0, "diagonal", "A")),
+    **_rows("eigh eigvalsh symeig", _partial(_EQUAL, (0, "diagonal"))),
+    **_rows("cond qr svd", _partial(_EQUAL, (0, "oblong diagonal"))),
+    "svdvals": _partial(_EQUAL, (0, "oblong diagonal", "A")),
     "householder_product": _partial(_REFLECTION, (1, 0, "tau")),
     **_rows("ormqr orgqr", _partial(_REFLECTION, (1, 0, "input2"))),
     # --- faulting: raises at some values ---------------------------------------------------------
@@ -197,12 +201,13 @@ _OPERATIONS: dict[str, Operation] = {
     "binary_cross_entropy": _faulting("raises outside of 0 to 1", (0, 0.5), (1, 0.5, "target")),
     "gaussian_nll_loss": _faulting("a negative variance raises", (2, 1, "var")),
     # Matrices.
-    **_rows("inv lu_factor solve solve_ex", _faulting(_SINGULAR, (0, "eye", "A"))),
+    **_rows("inv solve solve_ex", _faulting(_SINGULAR, (0, "eye", "A"))),
+    "lu_factor": _faulting(_SINGULAR, (0, "oblong eye", "A")),
     **_rows(
         "cholesky cholesky_inverse inverse ldl_factor logdet matrix_power slogdet tensorinv tensorsolve",
         _faulting(_SINGULAR, (0, "eye")),
     ),
-    "lstsq": _faulting("raises for a rank-deficient matrix", (0, "eye")),
+    "lstsq": _faulting("raises for a rank-deficient matrix", (0, "oblong eye")),
     **_rows("eig eigvals", _faulting("derivatives raise, or are infinite, at equal eigenvalues", (0, "diagonal"))),
     # --- product: a derivative that holds another operand -----------------------------------------
     **_rows("addcmul cumprod lerp mul multiply polar prod square", PRODUCT),
@@ -389,9 +394,9 @@ _OPERATIONS: dict[str, Operation] = {
 _IN_NAMESPACE: dict[tuple[str, str], Operation] = {
     ("Tensor", "polygamma"): _partial("poles at the negative integers", (0, 3)),
     ("linalg", "det"): _partial("the second derivative needs the inverse", (0, "eye", "A")),
-    ("linalg", "qr"): _partial(_EQUAL, (0, "diagonal", "A")),
+    ("linalg", "qr"): _partial(_EQUAL, (0, "oblong diagonal", "A")),
     ("linalg", "slogdet"): _faulting(_SINGULAR, (0, "eye", "A")),
-    ("linalg", "svd"): _partial(_EQUAL, (0, "diagonal", "A")),
+    ("linalg", "svd"): _partial(_EQUAL, (0, "oblong diagonal", "A")),
     ("linalg", "lu_solve"): _partial("infinite for a singular matrix", (0, "eye", "LU")),
     ("torch", "cond"): _CALLS,
     ("torch", "embedding"): _faulting(_INDEX, (1, 0, "indices")),

@@ -560,7 +560,7 @@ class _Guards:
     def guarded_library(
         self, new: tree.Call, old: tree.Call, name: str, base: tree.Expr | None, need: _Need
     ) -> tree.Expr:
-        row = table.lookup(name.rstrip("_") if name.endswith("_") and base is not None else name)
+        row = table.lookup(name, self.namespace(old, base))
         if name == "pow":
             exponent = old.args[-1].value if old.args else None
             row = table.power(_literal(exponent) if exponent is not None else None)
@@ -571,6 +571,10 @@ class _Guards:
         for operand in row.operands:
             new = self.guard_argument(new, old, base, operand, need)
         return new
+
+    def namespace(self, call: tree.Call, base: tree.Expr | None) -> str:
+        """Where a library function that is called comes from, as the table names it."""
+        return _namespace(self.ctx.kind(call.func), base is not None)
 
     def guard_argument(
         self, new: tree.Call, old: tree.Call, base: tree.Expr | None, row: table.Guarded, need: _Need
@@ -691,12 +695,16 @@ class _Guards:
         )
         if row.safe == "eye":
             return tree.Call(tree.TorchName("eye"), (tree.Argument(size), *like))
+        first = tree.Argument(tree.Constant(1))
+        count = tree.Argument(tree.Binary("+", size, tree.Constant(1)))
+        entries = tree.Call(tree.TorchName("arange"), (first, count, *like))
         if row.safe == "diagonal":
-            count = tree.Binary("+", size, tree.Constant(1))
-            entries = tree.Call(
-                tree.TorchName("arange"), (tree.Argument(tree.Constant(1)), tree.Argument(count), *like)
-            )
             return tree.Call(tree.TorchName("diag"), (tree.Argument(entries),))
+        if row.safe in ("oblong eye", "oblong diagonal"):
+            last = tree.Slice(tree.Constant(-2), None, None)
+            sizes = tree.Argument(tree.Subscript(tree.Attribute(inner, "shape"), (last,)), star="*")
+            eye = tree.Call(tree.TorchName("eye"), (sizes, *like))
+            return eye if row.safe == "oblong eye" else tree.Binary("*", eye, entries)
         number = method_call(inner, "numel")
         entries = tree.Call(tree.TorchName("arange"), (tree.Argument(number), *like))
         return method_call(entries, "reshape", tree.Attribute(inner, "shape"))
@@ -1098,7 +1106,10 @@ def risky_operands(
                 if isinstance(func, Static) and func.what == "torch"
                 else _called(node)
             )
-            listed = table.lookup(name)
+            is_method = isinstance(func, Static) and func.what == "method"
+            listed = table.lookup(name, _namespace(func, is_method))
+            if name == "pow" and listed is not None:
+                listed = table.power(_literal(node.args[-1].value) if node.args else None)
             if (
                 isinstance(func, Static)
                 and func.what in ("torch", "method")
@@ -1121,6 +1132,13 @@ def risky_operands(
                     and kind.dtype != "bool"
                 ):
                     yield item, table.INDEXING.operands[0]
+
+
+def _namespace(func: object, method: bool) -> str:
+    if method:
+        return "Tensor"
+    dotted = str(func.value) if isinstance(func, Static) and func.what == "torch" else "torch"
+    return dotted.rpartition(".")[0] or "torch"
 
 
 def _operands(
