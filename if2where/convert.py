@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from if2where.diagnostics.codes import BY_NAME
@@ -23,6 +23,7 @@ from if2where.passes.effects import Effects
 from if2where.passes.guards import guard
 from if2where.passes.naming import name_versions
 from if2where.passes.tidy import tidy
+from if2where.passes.twins import Twin, Twins, copyable
 from if2where.program import Callee, Program, import_names
 from if2where.region import facts as region_facts
 from if2where.region import tree
@@ -65,10 +66,12 @@ class _Rewrite:
     #: The name under which it reaches torch, where it does.
     torch: str | None = None
     uses_helper: bool = False
+    #: Second versions of the function, which go behind it.
+    beside: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        return self.text != self.callee.unit.text
+        return self.text != self.callee.unit.text or bool(self.beside)
 
 
 @dataclass
@@ -199,29 +202,41 @@ def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
 
 
 def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewrite]:
-    settings = Settings(options.checks, options.max_iterations, options.allow_random)
-    effects = Effects(facts)
+    conversion = _Functions(program, facts, options)
+    callees = [c for c in facts.params if c.parent is None]
+    numbered = {c: at for c in callees if (at := _called_with_numbers(c, program)) is not None}
+    while True:
+        rewrites = [conversion.rewritten(c) for c in callees]
+        # A helper that others call with plain numbers stays as it is; the converted one stands beside it.
+        more = [r.callee for r in rewrites if r.changed and r.callee in numbered and conversion.may_have_twin(r.callee)]
+        if not more:
+            break
+        names = {c: conversion.twins.named(c) for c in (*conversion.twins.plain, *more)}
+        conversion = _Functions(program, facts, options)
+        conversion.twins.plain.update(names)
     rewrites = [
-        _rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None
+        _refused_for_numbers(r, numbered[r.callee]) if r.changed and r.callee in numbered else r for r in rewrites
     ]
-    rewrites = [_refused_if_shared(r, program) for r in rewrites]
-    return _with_callers_of_refused(rewrites, facts)
+    return _with_callers_of_refused([conversion.with_twins(r) for r in rewrites], facts)
 
 
-def _refused_if_shared(rewrite: _Rewrite, program: Program) -> _Rewrite:
-    """A function that somebody calls with plain numbers stays: torch.where takes no Python bool."""
+def _refused_for_numbers(rewrite: _Rewrite, line: int) -> _Rewrite:
     callee = rewrite.callee
-    if not rewrite.changed or callee.span is None or callee.span.parent is not None or callee.owner is not None:
-        return rewrite
+    finding = Finding("shared-helper", callee.node.at, f"line {line} calls it with numbers", callee)
+    return _Rewrite(callee, callee.unit.text, (finding,), ())
+
+
+def _called_with_numbers(callee: Callee, program: Program) -> int | None:
+    """The line of a call with plain numbers only: torch.where takes no Python bool."""
+    if callee.span is None or callee.span.parent is not None or callee.owner is not None:
+        return None
     name = callee.span.qualname
     for module in program.modules:
         for node in ast.walk(module.tree):
-            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-            if called and isinstance(node, ast.Call) and node.args and all(map(_is_number, node.args)):
-                detail = f"line {node.lineno} calls it with numbers"
-                finding = Finding("shared-helper", callee.node.at, detail, callee)
-                return _Rewrite(callee, callee.unit.text, (finding,), ())
-    return rewrite
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+                if node.args and all(map(_is_number, node.args)):
+                    return node.lineno
+    return None
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -229,24 +244,75 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(inner, ast.Constant) and isinstance(inner.value, int | float)
 
 
-def _rewrite(
-    program: Program, facts: Facts, callee: Callee, settings: Settings, effects: Effects, options: Options
-) -> _Rewrite:
-    ctx = Context(program, facts, callee, settings)
-    walker = ControlPass(ctx, effects)
-    new = walker.run()
-    if ctx.refusals:
-        return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
-    if options.guards != "none":
-        new = guard(ctx, new)
-    new = tidy(ctx, new)
-    names = _module_names(callee.module)
-    taken = names.taken | _identifiers(callee.node) | {names.torch, names.helper}
-    torch = names.torch if names.torch not in _bound_otherwise(callee.node) else _another_name(taken)
-    new = name_versions(ctx, new, taken | {torch})
-    made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
-    text = emit_function(callee.unit, new, torch, names.helper)
-    return _Rewrite(callee, text, (), tuple(ctx.notes), torch if made_torch else None, ctx.uses_helper)
+class _Functions:
+    """Converts the functions of a program, and the second versions of them that this asks for."""
+
+    def __init__(self, program: Program, facts: Facts, options: Options) -> None:
+        self.program = program
+        self.facts = facts
+        self.options = options
+        self.settings = Settings(options.checks, options.max_iterations, options.allow_random)
+        self.effects = Effects(facts)
+        self.twins = Twins(self.twin_text)
+        #: The second versions as they were made, by function.
+        self.made: dict[Callee, list[_Rewrite]] = {}
+
+    def may_have_twin(self, callee: Callee) -> bool:
+        """Whether a converted version may stand beside the function: its callers in scope then call that one."""
+        callers = self.facts.callers.get(callee, frozenset())
+        return copyable(callee) and bool(callers) and all(c.module is callee.module for c in callers)
+
+    def rewritten(self, callee: Callee) -> _Rewrite:
+        twin = self.twins.plain.get(callee)
+        if twin is None:
+            return self.rewrite(callee)
+        made = self.rewrite(callee, twin)
+        if made.refusals:
+            return made
+        self.twins.texts.setdefault(callee, []).append(made.text)
+        return replace(made, text=callee.unit.text)
+
+    def twin_text(self, callee: Callee, twin: Twin) -> str | None:
+        made = self.rewrite(callee, twin)
+        if made.refusals:
+            return None
+        self.made.setdefault(callee, []).append(made)
+        return made.text
+
+    def with_twins(self, rewrite: _Rewrite) -> _Rewrite:
+        """The function with its second versions behind it, and what they need to be imported."""
+        made = self.made.get(rewrite.callee, [])
+        return replace(
+            rewrite,
+            beside=tuple(self.twins.beside(rewrite.callee)),
+            torch=next((m.torch for m in (rewrite, *made) if m.torch is not None), None),
+            uses_helper=rewrite.uses_helper or any(m.uses_helper for m in made),
+        )
+
+    def rewrite(self, callee: Callee, twin: Twin | None = None) -> _Rewrite:
+        """The function converted; as its ``twin`` where one is given: under another name, with a mask."""
+        ctx = Context(self.program, self.facts, callee, self.settings, self.twins)
+        mask = tree.Name(twin.mask) if twin is not None and twin.mask is not None else None
+        if mask is not None:
+            ctx.version_kinds[region_facts.key(mask)] = Tensor(True, "bool", ())
+        new = ControlPass(ctx, self.effects, mask).run()
+        if ctx.refusals:
+            return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
+        if self.options.guards != "none":
+            new = guard(ctx, new, mask)
+        new = tidy(ctx, new)
+        names = _module_names(callee.module)
+        taken = names.taken | _identifiers(callee.node) | {names.torch, names.helper}
+        if mask is not None:
+            taken |= {mask.id}
+        torch = names.torch if names.torch not in _bound_otherwise(callee.node) else _another_name(taken)
+        new = name_versions(ctx, new, taken | {torch})
+        if twin is not None and isinstance(new, tree.FunctionDef):
+            extra = (tree.Parameter(mask.id, "keyword"),) if mask is not None else ()
+            new = replace(new, name=twin.name, params=(*new.params, *extra))
+        made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
+        text = emit_function(callee.unit, new, torch, names.helper)
+        return _Rewrite(callee, text, (), tuple(ctx.notes), torch if made_torch else None, ctx.uses_helper)
 
 
 def _another_name(taken: frozenset[str]) -> str:
@@ -334,7 +400,7 @@ def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) ->
     )
     changed = [r for r in rewrites if r.changed and not r.refusals]
     notes = [_diagnostic(f, path) for r in changed for f in r.notes]
-    new = splice(text, [(*_span(r), r.text) for r in _outermost(changed)])
+    new = splice(text, [(*_span(r), r.text + "".join(r.beside)) for r in _outermost(changed)])
     names = _module_names(module)
     missing = {r.torch for r in changed if r.torch is not None} - ({names.torch} if names.has_torch else set())
     for torch in sorted(missing):

@@ -322,9 +322,9 @@ CODES: tuple[Code, ...] = (
     _code(
         504,
         "shared-helper",
-        "a helper that others call with plain numbers",
+        "a mapped function that others call with plain numbers",
         "torch.where takes no Python bool, so the other callers would break.",
-        "make a copy of the helper for the batched callers",
+        "make a copy of the function and map that one",
         "clip(0.5)",
     ),
     _code(

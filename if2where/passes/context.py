@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from if2where.kinds.infer import Facts
 from if2where.kinds.lattice import Kind, Static, Tensor, depends, is_floating
+from if2where.passes.twins import Twins
 from if2where.program import Callee, Program
 from if2where.region import facts as region_facts
 from if2where.region import tree
@@ -38,6 +39,7 @@ class Context:
     facts: Facts
     callee: Callee
     settings: Settings
+    twins: Twins
     refusals: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     #: The kinds of variables made or versioned by the conversion.

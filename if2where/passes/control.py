@@ -73,7 +73,8 @@ class _Loop:
 class ControlPass:
     """Converts one function."""
 
-    def __init__(self, ctx: Context, effects: Effects) -> None:
+    def __init__(self, ctx: Context, effects: Effects, mask: tree.Name | None = None) -> None:
+        """``mask``: a parameter that says in which samples the function is called at all."""
         self.ctx = ctx
         self.effects = effects
         self.body: tree.Block = ctx.callee.node.body if isinstance(ctx.callee.node, tree.FunctionDef) else ()
@@ -85,7 +86,7 @@ class ControlPass:
         self.pins: dict[str, tree.Name] = {}
         self.owned: set[region_facts.Key] = {(p.name, 0) for p in ctx.callee.params}
         self.out: list[tree.Stmt] = []
-        self.place: tuple[tree.Expr, ...] = ()
+        self.place: tuple[tree.Expr, ...] = () if mask is None else (mask,)
         self.masked = False
         self.loops: list[_Loop] = []
         self.pending: list[Outcome] = []
@@ -463,7 +464,15 @@ class ControlPass:
         if self.masked:
             self.ctx.refuse("definition-in-branch", stmt)
         callee = self.ctx.program.nested(stmt, self.ctx.callee)
-        inner = Context(self.ctx.program, self.ctx.facts, callee, self.ctx.settings, self.ctx.refusals, self.ctx.notes)
+        inner = Context(
+            self.ctx.program,
+            self.ctx.facts,
+            callee,
+            self.ctx.settings,
+            self.ctx.twins,
+            self.ctx.refusals,
+            self.ctx.notes,
+        )
         inner.version_kinds, inner.fresh, inner.local = self.ctx.version_kinds, self.ctx.fresh, self.ctx.local
         inner.store_places = self.ctx.store_places
         inner.made_kinds, inner.places, inner.shrinking = self.ctx.made_kinds, self.ctx.places, self.ctx.shrinking

@@ -28,6 +28,7 @@ from if2where.kinds.lattice import (
 from if2where.passes import hints, numbers
 from if2where.passes.context import Context, is_bool, method_call, torch_call
 from if2where.passes.merging import Side, merge
+from if2where.passes.twins import redirected
 from if2where.region import facts as region_facts
 from if2where.region import tree
 
@@ -64,11 +65,19 @@ class Expressions:
     def value(self, node: tree.Expr, hoist: bool = True) -> tree.Expr:
         """The expression with the same value for each sample, free of data-dependent choices."""
         new = self._value(node, hoist)
+        if isinstance(node, tree.Call) and isinstance(new, tree.Call):
+            new = self.of_twin(node, new)
         if new is not node and new not in self.ctx.made_kinds and not (isinstance(new, tree.Name) and new.version):
             self.ctx.made_kinds[new] = self.ctx.facts.kind(node)
         if isinstance(node, tree.Call) and isinstance(new, tree.Call) and node in self.ctx.facts.callees:
             self.ctx.facts.callees[new] = self.ctx.facts.callees[node]
         return new
+
+    def of_twin(self, node: tree.Call, new: tree.Call) -> tree.Call:
+        """The call, of the converted version of a helper that others call with plain numbers."""
+        callees = self.ctx.facts.callees.get(node, frozenset())
+        twins = [self.ctx.twins.plain[c] for c in callees if c in self.ctx.twins.plain]
+        return redirected(new, twins[0]) if len(twins) == 1 == len(callees) else new
 
     def _value(self, node: tree.Expr, hoist: bool) -> tree.Expr:
         if isinstance(node, tree.Name):

@@ -18,6 +18,7 @@ from if2where.ops import table
 from if2where.passes import finite, hints
 from if2where.passes.context import Context, method_call
 from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
+from if2where.passes.twins import redirected
 from if2where.program import Callee
 from if2where.region import facts as region_facts
 from if2where.region import tree
@@ -54,9 +55,15 @@ EVERYWHERE = _Need(ALL, ALL)
 NOWHERE = _Need(NEVER, NEVER)
 
 
-def guard(ctx: Context, root: tree.FunctionDef | tree.Lambda) -> tree.FunctionDef | tree.Lambda:
-    """The function with its speculated operations guarded."""
+def guard(
+    ctx: Context, root: tree.FunctionDef | tree.Lambda, mask: tree.Name | None = None
+) -> tree.FunctionDef | tree.Lambda:
+    """The function with its speculated operations guarded; ``mask`` says in which samples it is called at all."""
     pass_ = _Guards(ctx)
+    if mask is not None:
+        called = holds(mask)
+        pass_.everywhere = _Need(called, called)
+        pass_.defined.add(region_facts.key(mask))
     if isinstance(root, tree.Lambda):
         body = pass_.rewrite(root.body, EVERYWHERE)
         return root if body is root.body else replace(root, body=body)
@@ -70,6 +77,8 @@ def guard(ctx: Context, root: tree.FunctionDef | tree.Lambda) -> tree.FunctionDe
 @dataclass
 class _Guards:
     ctx: Context
+    #: The need of what the function returns and stores.
+    everywhere: _Need = EVERYWHERE
     needs: dict[Key, _Need] = field(default_factory=dict)
     count: dict[Key, int] = field(default_factory=dict)
     values: dict[Key, tree.Expr] = field(default_factory=dict)
@@ -103,7 +112,7 @@ class _Guards:
                 for n in region_facts.target_names(node.target):
                     self.count[region_facts.key(n)] = self.count.get(region_facts.key(n), 0) + 2
         for key in region_facts.captured(body):
-            self.needs[key] = EVERYWHERE
+            self.needs[key] = self.everywhere
 
     @property
     def shrinking(self) -> frozenset[Literal]:
@@ -123,11 +132,11 @@ class _Guards:
             return result
         if isinstance(target, tree.Starred):
             return self.need_of(target.value)
-        return EVERYWHERE
+        return self.everywhere
 
     def assign_need(self, stmt: tree.Assign) -> _Need:
         if stmt in self.ctx.store_places:
-            return EVERYWHERE.where(self.place_demand(self.ctx.store_places[stmt]))
+            return self.everywhere.where(self.place_demand(self.ctx.store_places[stmt]))
         need = NOWHERE
         for t in stmt.targets:
             need = need.join(self.need_of(t))
@@ -147,7 +156,7 @@ class _Guards:
         if isinstance(stmt, tree.Assign):
             for t in stmt.targets:
                 for e in region_facts.target_reads(t):
-                    self.visit(e, EVERYWHERE)
+                    self.visit(e, self.everywhere)
             if (
                 len(stmt.targets) == 1
                 and isinstance(stmt.targets[0], tree.Tuple)
@@ -161,25 +170,25 @@ class _Guards:
         elif isinstance(stmt, tree.AugAssign):
             need = self.need_of(stmt.target)
             for e in region_facts.target_reads(stmt.target):
-                self.visit(e, EVERYWHERE)
+                self.visit(e, self.everywhere)
             self.visit(stmt.value, need)
         elif isinstance(stmt, tree.If):
             self.backward(stmt.orelse)
             self.backward(stmt.body)
-            self.visit(stmt.test, EVERYWHERE.tested)
+            self.visit(stmt.test, self.everywhere.tested)
         elif isinstance(stmt, tree.For | tree.While):
             self.loop_needs(stmt)
         elif isinstance(stmt, tree.With):
             self.backward(stmt.body)
             for item in stmt.items:
-                self.visit(item.context, EVERYWHERE)
+                self.visit(item.context, self.everywhere)
         elif isinstance(stmt, tree.FunctionDef):
             for key in region_facts.reads(stmt):
-                self.add(key, EVERYWHERE)
+                self.add(key, self.everywhere)
         else:
             for child in tree.children(stmt):
                 if isinstance(child, tree.Expr):
-                    self.visit(child, EVERYWHERE)
+                    self.visit(child, self.everywhere)
             for block in region_facts.blocks(stmt):
                 self.backward(block)
 
@@ -200,7 +209,7 @@ class _Guards:
             value = without(need.value, inside, self.shrinking)
             self.visit(stmt.iter, _Need(value, without(need.gradient, inside, self.shrinking)))
         else:
-            self.visit(stmt.test, EVERYWHERE.tested)
+            self.visit(stmt.test, self.everywhere.tested)
 
     def holds(self, mask: tree.Expr, held: bool) -> Demand:
         """ "The mask holds", in terms of the tests that it is made of."""
@@ -264,7 +273,7 @@ class _Guards:
             yield node.left, need.tested
             yield node.right, need.where(self.holds(node.left, node.op == "&")).tested
         elif isinstance(node, tree.Lambda):
-            yield node.body, EVERYWHERE
+            yield node.body, self.everywhere
         else:
             for child in tree.children(node):
                 yield child, need
@@ -309,12 +318,12 @@ class _Guards:
             self.defined.add((stmt.name, 0))
         else:
             self.out.append(
-                tree.map_children(stmt, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c)
+                tree.map_children(stmt, lambda c: self.rewrite(c, self.everywhere) if isinstance(c, tree.Expr) else c)
             )
         self.defined |= region_facts.writes(stmt) if not region_facts.blocks(stmt) else set()
 
     def _inside(self, target: tree.Expr) -> tree.Expr:
-        return tree.map_children(target, lambda c: self.rewrite(c, EVERYWHERE) if isinstance(c, tree.Expr) else c)
+        return tree.map_children(target, lambda c: self.rewrite(c, self.everywhere) if isinstance(c, tree.Expr) else c)
 
     def forward_assign(self, stmt: tree.Assign) -> None:
         if isinstance(stmt.targets[0], tree.Name) and region_facts.key(stmt.targets[0]) in self.moved:
@@ -350,7 +359,7 @@ class _Guards:
 
     def forward_compound(self, stmt: tree.If | tree.For | tree.While | tree.With) -> None:
         if isinstance(stmt, tree.If):
-            test = self.rewrite(stmt.test, EVERYWHERE.tested)
+            test = self.rewrite(stmt.test, self.everywhere.tested)
             before, cache, bounded = set(self.defined), dict(self.cache), dict(self.bounded)
             body = self.forward(stmt.body)
             self.bounded = dict(bounded)
@@ -549,7 +558,7 @@ class _Guards:
         if name:
             return self.guarded_library(new, old, name, base, need)
         callees = self.ctx.facts.callees.get(old, frozenset())
-        if callees and not any(risky(c, self.ctx) for c in callees):
+        if callees and not any(risky(c, self.ctx) or endless(c, self.ctx) for c in callees):
             return new
         if isinstance(func, Static) and not callees:
             return new
@@ -600,12 +609,19 @@ class _Guards:
 
     def guarded_unknown(self, new: tree.Call, old: tree.Call, need: _Need) -> tree.Expr:
         """A function whose operations are not looked into: its gradient is cut off, and its result, where nobody uses it."""
-        mask = self.mask(need, old)
+        callees = self.ctx.facts.callees.get(old, frozenset())
+        loops = any(endless(c, self.ctx) for c in callees)
+        mask = self.mask(need.faulting if loops else need, old)
         if mask is None:
             return new
-        known = self.safe_arguments(old)
+        known = self.safe_arguments(old) if not loops else None
         if known is not None:
             return self.with_safe_arguments(new, old, known, mask)
+        if len(callees) == 1:
+            twin = self.ctx.twins.under_mask(next(iter(callees)), old, self.ctx.callee)
+            if twin is not None:
+                called = redirected(new, twin)
+                return replace(called, args=(*called.args, tree.Argument(mask, twin.mask)))
         args = list(new.args)
         for k, arg in enumerate(old.args):
             kind = self.ctx.kind(arg.value)
@@ -1083,6 +1099,22 @@ def _called(node: tree.Call) -> str:
 def risky(callee: Callee, ctx: Context) -> bool:
     """Whether a function of the program runs a partial or faulting operation, or one that is not known."""
     return any(True for _ in risky_operands(callee, ctx))
+
+
+def endless(callee: Callee, ctx: Context, seen: frozenset[Callee] = frozenset()) -> bool:
+    """Whether a function of the program has a loop that only its own samples can end."""
+    if callee in seen:
+        return False
+    for node in tree.walk(callee.node.body):
+        if isinstance(node, tree.While) and (
+            depends(ctx.facts.kind(node.test))
+            or any(isinstance(s, tree.If) and depends(ctx.facts.kind(s.test)) for s in tree.walk(node.body))
+        ):
+            return True
+        if isinstance(node, tree.Call):
+            if any(endless(c, ctx, seen | {callee}) for c in ctx.facts.callees.get(node, frozenset())):
+                return True
+    return False
 
 
 def risky_operands(
