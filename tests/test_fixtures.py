@@ -113,7 +113,9 @@ def test_every_other_byte_is_kept(fixture: Fixture) -> None:
     for name in [n for n in changed if n not in functions]:
         # A second version of a helper, behind the helper itself.
         assert re.fullmatch(r"(.*)_(masked|batched)", name), name
-        place = next(k for k, line in enumerate(after) if line.strip() == f"<{name.rsplit('.', 1)[-1]}>" or line == f"<{name}>")
+        place = next(
+            k for k, line in enumerate(after) if line.strip() == f"<{name.rsplit('.', 1)[-1]}>" or line == f"<{name}>"
+        )
         start = place
         while not after[start - 1].strip():
             start -= 1

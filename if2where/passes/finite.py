@@ -52,12 +52,14 @@ def asks_finite(test: tree.Expr) -> bool:
 def _asks(node: tree.Node) -> bool:
     if isinstance(node, tree.Call):
         return called(node) in _ASKS_FINITE
+    if isinstance(node, tree.Unary) and node.op in ("~", "not") and isinstance(node.operand, tree.Compare):
+        # Written so, and not with the comparison turned round, it catches NaN.
+        return any(op in ("<", "<=", ">", ">=") for op in node.operand.ops)
     if not isinstance(node, tree.Compare):
         return False
     operands = [node.left, *node.rest]
     for left, op, right in zip(operands, node.ops, operands[1:]):
-        same = isinstance(left, tree.Name) and isinstance(right, tree.Name)
-        if same and op in ("==", "!=") and region_facts.key(left) == region_facts.key(right):  # type: ignore[arg-type]
+        if op in ("==", "!=") and region_facts.alike(left, right):
             return True
         if any(_infinite(x) for x in (left, right)):
             return True

@@ -48,7 +48,7 @@ class _Need:
     @property
     def faulting(self) -> _Need:
         """For an operation that raises: it must be harmless wherever its value is not used, gradient or not."""
-        return _Need(self.value, self.value)
+        return self if self.value == ALL and self.gradient else _Need(self.value, self.value)
 
 
 EVERYWHERE = _Need(ALL, ALL)
@@ -471,7 +471,14 @@ class _Guards:
             return False
         if self.minds_infinite and finite.asks_finite(test):
             return True
-        return self.minds_large and self.available(literal) and self.leaves_out_large(test, literal.held)
+        at_hand = self.available(literal) or (
+            isinstance(literal.atom, tuple) and literal.atom in self.later and self.is_at_hand(test)
+        )
+        return self.minds_large and at_hand and self.leaves_out_large(test, literal.held)
+
+    def is_at_hand(self, test: tree.Expr) -> bool:
+        """Whether a test that stands further down can stand here as it is."""
+        return all(r in self.defined or r not in self.count for r in region_facts.reads(test))
 
     def leaves_out_large(self, test: tree.Expr, held: bool) -> bool:
         """Whether the samples that fail a comparison may have large operands: those with ``abs(x) <= 1`` have not."""
@@ -889,7 +896,7 @@ class _Guards:
             ):
                 continue
             value = self.values[literal.atom]
-            at_hand = all(r in self.defined or r not in self.count for r in region_facts.reads(value))
+            at_hand = self.is_at_hand(value)
             if at_hand_only and not at_hand:
                 continue
             test: tree.Expr | None = value

@@ -344,7 +344,11 @@ def elementwise(walker: ControlPass, value: tree.Expr, target: tree.Subscript) -
     ctx = walker.ctx
 
     def visit(node: tree.Expr) -> tree.Expr | None:
-        if isinstance(node, tree.Subscript) and _alike(node.items[0], target.items[0]) and len(node.items) == 1:
+        if (
+            isinstance(node, tree.Subscript)
+            and region_facts.alike(node.items[0], target.items[0])
+            and len(node.items) == 1
+        ):
             return walker.expressions.value(node.value)
         kind = ctx.facts.kind(node)
         if (
@@ -394,25 +398,6 @@ def elementwise(walker: ControlPass, value: tree.Expr, target: tree.Subscript) -
 
 def _has_mask(kind: Tensor) -> bool:
     return kind.shape is None or kind.shape != ()
-
-
-def _alike(a: tree.Expr, b: tree.Expr) -> bool:
-    """Whether two expressions are written alike."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tree.Name) and isinstance(b, tree.Name):
-        return a.id == b.id
-    if isinstance(a, tree.Constant) and isinstance(b, tree.Constant):
-        return type(a.value) is type(b.value) and bool(a.value == b.value)
-    mine, theirs = list(tree.children(a)), list(tree.children(b))
-    plain = all(getattr(a, f, None) == getattr(b, f, None) for f in ("op", "ops", "attr", "keyword", "star", "name"))
-    return plain and len(mine) == len(theirs) and all(_alike_nodes(x, y) for x, y in zip(mine, theirs, strict=True))
-
-
-def _alike_nodes(a: tree.Node, b: tree.Node) -> bool:
-    if isinstance(a, tree.Argument) and isinstance(b, tree.Argument):
-        return a.keyword == b.keyword and a.star == b.star and _alike(a.value, b.value)
-    return isinstance(a, tree.Expr) and isinstance(b, tree.Expr) and _alike(a, b)
 
 
 def kept_for_backward(x: tree.Expr, op: str) -> tree.Expr:

@@ -277,3 +277,22 @@ def blocks(stmt: tree.Stmt) -> tuple[tree.Block, ...]:
     if isinstance(stmt, tree.OpaqueStmt):
         return stmt.blocks
     return ()
+
+
+def alike(a: tree.Expr, b: tree.Expr) -> bool:
+    """Whether two expressions are written alike."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tree.Name) and isinstance(b, tree.Name):
+        return a.id == b.id
+    if isinstance(a, tree.Constant) and isinstance(b, tree.Constant):
+        return type(a.value) is type(b.value) and bool(a.value == b.value)
+    mine, theirs = list(tree.children(a)), list(tree.children(b))
+    plain = all(getattr(a, f, None) == getattr(b, f, None) for f in ("op", "ops", "attr", "keyword", "star", "name"))
+    return plain and len(mine) == len(theirs) and all(_alike_nodes(x, y) for x, y in zip(mine, theirs, strict=True))
+
+
+def _alike_nodes(a: tree.Node, b: tree.Node) -> bool:
+    if isinstance(a, tree.Argument) and isinstance(b, tree.Argument):
+        return a.keyword == b.keyword and a.star == b.star and alike(a.value, b.value)
+    return isinstance(a, tree.Expr) and isinstance(b, tree.Expr) and alike(a, b)
