@@ -111,9 +111,10 @@ class Growth:
         if isinstance(node, tree.Binary):
             if node.op in ("*", "@"):
                 return self._carries(node.left) and self._carries(node.right)
-            if node.op in ("/", "**"):
-                return self._carries(node.right) or (node.op == "**" and _literal(node.right) != 1)
-            return False
+            if node.op == "/":
+                # A denominator that is guarded itself takes no harm from what stands above it.
+                return self._carries(node.right) and positive(node.right)
+            return node.op == "**" and literal(node.right) != 1
         if isinstance(node, tree.Call):
             if not self._varies(node) and not isinstance(self.ctx.kind(node), Unknown):
                 return False
@@ -166,14 +167,14 @@ class Growth:
         """The base and exponent of a whole power that is written out."""
         if isinstance(node, tree.Binary) and node.op == "**":
             base: tree.Expr | None = node.left
-            exponent = _literal(node.right)
+            exponent = literal(node.right)
         elif isinstance(node, tree.Call) and called(node) == "square":
             base = node.args[0].value if node.args else getattr(node.func, "value", None)
             exponent = 2
         elif isinstance(node, tree.Call) and called(node) == "pow" and node.args:
             method = isinstance(node.func, tree.Attribute) and self._varies(node.func.value)
             base = node.func.value if method and isinstance(node.func, tree.Attribute) else node.args[0].value
-            exponent = _literal(node.args[-1].value)
+            exponent = literal(node.args[-1].value)
         else:
             return None
         if base is None or not isinstance(exponent, int | float) or exponent < 2:
@@ -193,7 +194,7 @@ class Growth:
         if isinstance(node, tree.Binary) and node.op in ("/", "//", "%"):
             return node.right
         if isinstance(node, tree.Binary) and node.op == "**":
-            return node.left if table.power(_literal(node.right)).speculation == "partial" else None
+            return node.left if table.power(literal(node.right)).speculation == "partial" else None
         if isinstance(node, tree.Call):
             row = table.lookup(called(node))
             if row is None or row.speculation not in ("partial", "faulting") or not row.operands:
@@ -211,5 +212,46 @@ def _highest(many: list[dict[Key, float]]) -> dict[Key, float]:
     return {k: max(d.get(k, 0) for d in many) for k in {k for d in many for k in d}}
 
 
-def _literal(node: tree.Expr) -> object:
-    return node.value if isinstance(node, tree.Constant) else None
+def literal(node: tree.Expr) -> object:
+    if isinstance(node, tree.Constant):
+        return node.value
+    if (
+        isinstance(node, tree.Unary)
+        and node.op == "-"
+        and isinstance(node.operand, tree.Constant)
+        and isinstance(node.operand.value, int | float)
+    ):
+        return -node.operand.value
+    return None
+
+
+def positive(node: tree.Expr) -> bool:
+    """Whether the expression is evidently above zero, and bounded away from it, at every finite operand."""
+    if isinstance(node, tree.Constant):
+        return isinstance(node.value, int | float) and node.value > 0
+    if isinstance(node, tree.Binary) and node.op == "+":
+        return (positive(node.left) and not_negative(node.right)) or (positive(node.right) and not_negative(node.left))
+    if isinstance(node, tree.Binary) and node.op == "*":
+        return positive(node.left) and positive(node.right)
+    if isinstance(node, tree.Call):
+        return any(a.keyword == "min" and positive(a.value) for a in node.args) and called(node) in (
+            "clamp",
+            "clip",
+            "clamp_min",
+        )
+    return False
+
+
+def not_negative(node: tree.Expr) -> bool:
+    if positive(node):
+        return True
+    if isinstance(node, tree.Binary) and node.op in ("*", "@"):
+        a, b = node.left, node.right
+        same = isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
+        return same or (node.op == "*" and not_negative(a) and not_negative(b))
+    if isinstance(node, tree.Binary) and node.op == "**":
+        exponent = literal(node.right)
+        return isinstance(exponent, int) and exponent > 0 and exponent % 2 == 0
+    if isinstance(node, tree.Binary) and node.op == "+":
+        return not_negative(node.left) and not_negative(node.right)
+    return isinstance(node, tree.Call) and called(node) in ("abs", "square")

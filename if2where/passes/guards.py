@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends, is_floating
+from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends
 from if2where.ops import table
-from if2where.passes import finite, hints
+from if2where.passes import finite
 from if2where.passes.context import Context, method_call
 from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
 from if2where.passes.twins import redirected
@@ -48,7 +48,12 @@ class _Need:
     @property
     def faulting(self) -> _Need:
         """For an operation that raises: it must be harmless wherever its value is not used, gradient or not."""
-        return self if self.value == ALL and self.gradient else _Need(self.value, self.value)
+        return _Need(self.value, self.value)
+
+    @property
+    def differentiable(self) -> _Need:
+        """For one that raises and has harmful derivatives: where its value is used everywhere, those decide."""
+        return self if self.value == ALL and self.gradient else self.faulting
 
 
 EVERYWHERE = _Need(ALL, ALL)
@@ -501,7 +506,7 @@ class _Guards:
         if isinstance(node, tree.Call) and finite.called(node) in ("sum", "mean", "max", "min", "amax", "amin", "sqrt"):
             inner = node.args[0].value if node.args else getattr(node.func, "value", None)
             return inner is not None and self.not_negative(inner)
-        return _not_negative(node) or (
+        return finite.not_negative(node) or (
             isinstance(node, tree.Call) and finite.called(node) in ("norm", "vector_norm", "exp", "absolute")
         )
 
@@ -527,7 +532,7 @@ class _Guards:
         if not (_is_tensor(left) or _is_tensor(right)):
             return new
         if new.op == "/":
-            if not _is_tensor(right) or positive(old.right):
+            if not _is_tensor(right) or finite.positive(old.right):
                 return new
             return self.with_operand(new, "right", old.right, table.DIVISION.operands[0], need)
         if new.op in ("//", "%"):
@@ -535,9 +540,9 @@ class _Guards:
                 return new
             return self.with_operand(new, "right", old.right, table.INTEGER_DIVISION.operands[0], need.faulting)
         if new.op == "**":
-            exponent = _literal(old.right)
+            exponent = finite.literal(old.right)
             row = table.power(exponent)
-            if row.speculation != "partial" or not _is_tensor(left) or positive(old.left):
+            if row.speculation != "partial" or not _is_tensor(left) or finite.positive(old.left):
                 return new
             return self.with_operand(new, "left", old.left, row.operands[0], need)
         return new
@@ -579,11 +584,11 @@ class _Guards:
         row = table.lookup(name, self.namespace(old, base))
         if name == "pow":
             exponent = old.args[-1].value if old.args else None
-            row = table.power(_literal(exponent) if exponent is not None else None)
+            row = table.power(finite.literal(exponent) if exponent is not None else None)
         if row is None or row.speculation not in ("partial", "faulting"):
             return new
         if row.speculation == "faulting":
-            need = need.faulting
+            need = need.differentiable
         for operand in row.operands:
             new = self.guard_argument(new, old, base, operand, need)
         return new
@@ -597,14 +602,14 @@ class _Guards:
     ) -> tree.Call:
         if base is not None and row.position == 0:
             assert isinstance(new.func, tree.Attribute)
-            if positive(base):
+            if finite.positive(base):
                 return new
             safe = self.safe(new.func.value, base, row, need)
             return new if safe is new.func.value else replace(new, func=replace(new.func, value=safe))
         index = row.position - (base is not None)
         for k, arg in enumerate(old.args):
             if (arg.keyword is None and k == index) or (arg.keyword is not None and arg.keyword == row.keyword):
-                if arg.star or not _is_tensor(self.ctx.kind(arg.value)) or positive(arg.value):
+                if arg.star or not _is_tensor(self.ctx.kind(arg.value)) or finite.positive(arg.value):
                     return new
                 inner = new.args[k].value
                 safe = self.safe(inner, arg.value, row, need)
@@ -684,7 +689,8 @@ class _Guards:
         return new if all(a is b for a, b in zip(args, new.args, strict=True)) else replace(new, args=tuple(args))
 
     def guarded_index(self, new: tree.Subscript, old: tree.Subscript, need: _Need) -> tree.Expr:
-        if not isinstance(self.ctx.kind(old.value), Tensor | Bottom):
+        # A parameter that is the same for all samples may be a table, too.
+        if not isinstance(self.ctx.kind(old.value), Tensor | Bottom | Unknown):
             return new
         items = list(new.items)
         for k, item in enumerate(old.items):
@@ -1008,7 +1014,7 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
         return None
     inner = operand.operand if isinstance(operand, tree.Unary) and operand.op == "-" else operand
     left, op, right = test.left, test.ops[0], test.rest[0]
-    size = isinstance(left, tree.Call) and _called(left) == "abs"
+    size = isinstance(left, tree.Call) and finite.called(left) == "abs"
     if size:
         assert isinstance(left, tree.Call)
         left = left.args[0].value if left.args else left.func.value if isinstance(left.func, tree.Attribute) else left
@@ -1018,7 +1024,7 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
         and (left.id, left.version) == (inner.id, inner.version)
     ):
         return None
-    literal = _literal(right)
+    literal = finite.literal(right)
     bound = literal if isinstance(literal, int | float) else 1.0
     at_zero = {
         "<": bound > 0,
@@ -1044,63 +1050,6 @@ def _is_tensor(kind: object) -> bool:
     if isinstance(kind, Tensor | Number):
         return True
     return isinstance(kind, Unknown) and kind.batched
-
-
-def _literal(node: tree.Expr) -> object:
-    if isinstance(node, tree.Constant):
-        return node.value
-    if (
-        isinstance(node, tree.Unary)
-        and node.op == "-"
-        and isinstance(node.operand, tree.Constant)
-        and isinstance(node.operand.value, int | float)
-    ):
-        return -node.operand.value
-    return None
-
-
-def positive(node: tree.Expr) -> bool:
-    """Whether the expression is evidently above zero, and bounded away from it, at every finite operand."""
-    if isinstance(node, tree.Constant):
-        return isinstance(node.value, int | float) and node.value > 0
-    if isinstance(node, tree.Binary) and node.op == "+":
-        return (positive(node.left) and _not_negative(node.right)) or (
-            positive(node.right) and _not_negative(node.left)
-        )
-    if isinstance(node, tree.Binary) and node.op == "*":
-        return positive(node.left) and positive(node.right)
-    if isinstance(node, tree.Call):
-        return any(a.keyword == "min" and positive(a.value) for a in node.args) and _called(node) in (
-            "clamp",
-            "clip",
-            "clamp_min",
-        )
-    return False
-
-
-def _not_negative(node: tree.Expr) -> bool:
-    if positive(node):
-        return True
-    if isinstance(node, tree.Binary) and node.op in ("*", "@"):
-        a, b = node.left, node.right
-        same = isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
-        return same or (node.op == "*" and _not_negative(a) and _not_negative(b))
-    if isinstance(node, tree.Binary) and node.op == "**":
-        exponent = _literal(node.right)
-        return isinstance(exponent, int) and exponent > 0 and exponent % 2 == 0
-    if isinstance(node, tree.Binary) and node.op == "+":
-        return _not_negative(node.left) and _not_negative(node.right)
-    return isinstance(node, tree.Call) and _called(node) in ("abs", "square")
-
-
-def _called(node: tree.Call) -> str:
-    return (
-        node.func.attr
-        if isinstance(node.func, tree.Attribute)
-        else node.func.id
-        if isinstance(node.func, tree.Name)
-        else getattr(node.func, "name", "")
-    )
 
 
 def risky(callee: Callee, ctx: Context) -> bool:
@@ -1132,10 +1081,14 @@ def risky_operands(
         return
     for node in tree.walk(callee.node.body):
         if isinstance(node, tree.Binary):
-            if node.op in ("/", "//", "%") and _is_tensor(ctx.facts.kind(node.right)) and not positive(node.right):
+            if (
+                node.op in ("/", "//", "%")
+                and _is_tensor(ctx.facts.kind(node.right))
+                and not finite.positive(node.right)
+            ):
                 yield node.right, (table.DIVISION if node.op == "/" else table.INTEGER_DIVISION).operands[0]
             if node.op == "**" and _is_tensor(ctx.facts.kind(node.left)):
-                row = table.power(_literal(node.right))
+                row = table.power(finite.literal(node.right))
                 if row.speculation == "partial":
                     yield node.left, row.operands[0]
         elif isinstance(node, tree.Call):
@@ -1143,12 +1096,12 @@ def risky_operands(
             name = (
                 str(func.value).rsplit(".", 1)[-1]
                 if isinstance(func, Static) and func.what == "torch"
-                else _called(node)
+                else finite.called(node)
             )
             is_method = isinstance(func, Static) and func.what == "method"
             listed = table.lookup(name, _namespace(func, is_method))
             if name == "pow" and listed is not None:
-                listed = table.power(_literal(node.args[-1].value) if node.args else None)
+                listed = table.power(finite.literal(node.args[-1].value) if node.args else None)
             if (
                 isinstance(func, Static)
                 and func.what in ("torch", "method")
@@ -1165,7 +1118,7 @@ def risky_operands(
             for item in node.items:
                 kind = ctx.facts.kind(item)
                 if (
-                    isinstance(ctx.facts.kind(node.value), Tensor)
+                    isinstance(ctx.facts.kind(node.value), Tensor | Unknown)
                     and isinstance(kind, Tensor)
                     and kind.batched
                     and kind.dtype != "bool"
@@ -1203,4 +1156,4 @@ def _operands(
     return found
 
 
-__all__ = ["guard", "hints", "is_floating", "positive", "risky"]
+__all__ = ["guard", "risky"]
