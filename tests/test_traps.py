@@ -26,9 +26,7 @@ def check(text: str, inputs: list[torch.Tensor], in_dims: tuple[int | None, ...]
     assert result.text != text
     converted = load(result.text, "trap_converted").f
     exact = inputs[0].dtype == torch.float64
-    found = compare(
-        original, converted, inputs, in_dims, second_order=exact, forward_mode=exact, per_sample=per_sample
-    )
+    found = compare(original, converted, inputs, in_dims, second_order=exact, forward_mode=exact, per_sample=per_sample)
     assert found == []
 
 

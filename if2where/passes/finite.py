@@ -38,7 +38,8 @@ LARGE = 1e3
 OVERFLOWING_DEGREE = 3
 
 
-def leaves(node: tree.Node) -> Iterator[tree.Expr]:
+def leaves(node: tree.Node) -> Iterator[tree.Name]:
+    """The variables in an expression."""
     for n in tree.walk(node):
         if isinstance(n, tree.Name):
             yield n

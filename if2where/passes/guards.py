@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from if2where.kinds import returns
 from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends
 from if2where.ops import table
 from if2where.passes import finite
@@ -477,13 +478,66 @@ class _Guards:
         if self.minds_infinite and finite.asks_finite(test):
             return True
         at_hand = self.available(literal) or (
-            isinstance(literal.atom, tuple) and literal.atom in self.later and self.is_at_hand(test)
+            isinstance(literal.atom, tuple) and literal.atom in self.later and self.is_at_hand(literal.atom)
         )
         return self.minds_large and at_hand and self.leaves_out_large(test, literal.held)
 
-    def is_at_hand(self, test: tree.Expr) -> bool:
+    def is_at_hand(self, key: Key) -> bool:
         """Whether a test that stands further down can stand here as it is."""
-        return all(r in self.defined or r not in self.count for r in region_facts.reads(test))
+        reads = region_facts.reads(self.values[key])
+        return all(r in self.defined or r not in self.count for r in reads) and self.undisturbed(reads, key)
+
+    def undisturbed(self, reads: Iterable[Key], key: Key) -> bool:
+        """Whether what a test reads is left alone between here and the place of the test."""
+        between = self.block_stmts[self.position : self.later[key]]
+        changed = {k for stmt in between for k in self.changed_in_place(stmt)}
+        memory = {m for k in changed for m in (k, *self.shares(k))}
+        return not any(memory & {r, *self.shares(r)} for r in reads)
+
+    def changed_in_place(self, stmt: tree.Stmt) -> Iterator[Key]:
+        """The variables that a statement writes again, or whose memory it changes."""
+        for node in tree.walk(stmt):
+            if isinstance(node, tree.Assign | tree.AugAssign):
+                for target in node.targets if isinstance(node, tree.Assign) else (node.target,):
+                    root = _root(target)
+                    again = isinstance(target, tree.Name) and self.count.get(region_facts.key(target), 0) > 1
+                    if root is not None and (again or not isinstance(target, tree.Name)):
+                        yield region_facts.key(root)
+                    elif isinstance(target, tree.Tuple | tree.List):
+                        yield from (region_facts.key(n) for n in region_facts.target_names(target))
+            elif isinstance(node, tree.For):
+                yield from (region_facts.key(n) for n in region_facts.target_names(node.target))
+            elif isinstance(node, tree.Call):
+                yield from self.changed_by_call(node)
+
+    def changed_by_call(self, node: tree.Call) -> Iterator[Key]:
+        func = self.ctx.kind(node.func)
+        if isinstance(node.func, tree.Attribute) and node.func.attr.endswith("_") and not node.func.attr.endswith("__"):
+            root = _root(node.func.value)
+            if root is not None:
+                yield region_facts.key(root)
+        callees = self.ctx.facts.callees.get(node, frozenset())
+        known = isinstance(node.func, tree.TorchName) or isinstance(func, Static)
+        if any(a.keyword == "out" for a in node.args) or any(map(_stores, callees)) or not (known or callees):
+            for a in node.args:
+                root = _root(a.value)
+                if root is not None and _is_tensor(self.ctx.kind(root)):
+                    yield region_facts.key(root)
+
+    def shares(self, key: Key, depth: int = 5) -> frozenset[Key]:
+        """The variables whose memory this one may share, by the way it is defined."""
+        value = self.values.get(key)
+        while isinstance(value, tree.Subscript | tree.Attribute | tree.Call):
+            if isinstance(value, tree.Call):
+                known = returns.lookup("method", value.func.attr) if isinstance(value.func, tree.Attribute) else None
+                if known is None or known.alias == "fresh" or not isinstance(value.func, tree.Attribute):
+                    return frozenset()
+                value = value.func
+            value = value.value
+        if not isinstance(value, tree.Name) or not depth:
+            return frozenset()
+        other = region_facts.key(value)
+        return frozenset([other]) | self.shares(other, depth - 1)
 
     def leaves_out_large(self, test: tree.Expr, held: bool) -> bool:
         """Whether the samples that fail a comparison may have large operands: those with ``abs(x) <= 1`` have not."""
@@ -806,7 +860,7 @@ class _Guards:
             hanging |= region_facts.writes(later)
         if any(self.count.get(key) != 1 for key, _ in tests):
             return False
-        values = self.expand([value for _, value in tests])
+        values = self.expand([value for _, value in tests], [key for key, _ in tests])
         if values is None:
             return False
         for value, (key, _) in zip(values, tests, strict=True):
@@ -902,12 +956,12 @@ class _Guards:
             ):
                 continue
             value = self.values[literal.atom]
-            at_hand = self.is_at_hand(value)
+            at_hand = self.is_at_hand(literal.atom)
             if at_hand_only and not at_hand:
                 continue
             test: tree.Expr | None = value
             if not at_hand:
-                expanded = self.expand([value])
+                expanded = self.expand([value], [literal.atom])
                 test = expanded[0] if expanded is not None else None
             # A test that can stand here as it is costs nothing; one evaluated anew must be about this operand.
             if test is None or not (at_hand or self.near(test) & near):
@@ -920,8 +974,8 @@ class _Guards:
             made.add(literal)
         return frozenset(made)
 
-    def expand(self, nodes: list[tree.Expr]) -> list[tree.Expr] | None:
-        """The expressions over what is defined here already, outside autograd; None where they cannot be.
+    def expand(self, nodes: list[tree.Expr], keys: list[Key]) -> list[tree.Expr] | None:
+        """The values of tests (``keys``) over what is defined here already, outside autograd; None where they cannot be.
 
         A variable that they read more than once gets an evaluation of its own before.
         """
@@ -967,7 +1021,8 @@ class _Guards:
             return tree.map_children(n, visit)
 
         results = [visit(node) for node in nodes]
-        if not possible:
+        leaves = {region_facts.key(n) for r in [*results, *(m.value for m in made)] for n in finite.leaves(r)}
+        if not possible or not all(self.undisturbed(leaves, key) for key in keys):
             return None
         for stmt in made:
             self.emit_once(stmt)
@@ -1035,6 +1090,23 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
         "!=": bound != 0,
     }.get(op)
     return None if at_zero is None else at_zero != held
+
+
+def _root(node: tree.Expr) -> tree.Name | None:
+    """The variable that an expression reaches into."""
+    while isinstance(node, tree.Subscript | tree.Attribute):
+        node = node.value
+    return node if isinstance(node, tree.Name) else None
+
+
+def _stores(callee: Callee) -> bool:
+    """Whether a function may change what it is given."""
+    return any(
+        (isinstance(n, tree.Assign) and not all(isinstance(t, tree.Name | tree.Tuple) for t in n.targets))
+        or isinstance(n, tree.AugAssign)
+        or (isinstance(n, tree.Call) and isinstance(n.func, tree.Attribute) and n.func.attr.endswith("_"))
+        for n in tree.walk(callee.node.body)
+    )
 
 
 def _covers(wide: Demand, narrow: Demand) -> bool:
