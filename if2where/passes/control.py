@@ -1269,7 +1269,8 @@ class ControlPass:
             apart = isinstance(original, tree.Tuple) and len(original.items) == len(new.items)
             for k, item in enumerate(new.items):
                 part = original.items[k] if apart and isinstance(original, tree.Tuple) else None
-                self.note_memory(item, item, None, part)
+                got = value.items[k] if apart and isinstance(value, tree.Tuple) else None
+                self.note_memory(item, item, got, part)
 
     def split_tuple(self, stmt: tree.Assign) -> bool:
         """Under a mask ``a, b = x, y`` is two assignments, so that each may go where its merge is."""
