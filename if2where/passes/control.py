@@ -907,7 +907,8 @@ class ControlPass:
             inside = self.ctx.facts.env_before.get(first, {}).get(name, BOTTOM)
             pinned = self.pins[name]
             key = region_facts.key(pinned)
-            if name in written and self.privacy.borrows(name, stmt.body):
+            # What the loop carries is merged in each step: a second name of another tensor is so in the first only.
+            if name in written and (self.privacy.borrows(name, stmt.body) or not self.privacy.is_private(pinned)):
                 self.privacy.mark_mixed(pinned)
             self.ctx.version_kinds[key] = join(self.ctx.version_kinds.get(key, BOTTOM), inside)
         return undo
