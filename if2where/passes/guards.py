@@ -148,6 +148,9 @@ class _Guards:
             need = need.join(self.need_of(t))
         key = region_facts.key(stmt.targets[0]) if isinstance(stmt.targets[0], tree.Name) else None
         if key in self.ctx.places and key is not None:
+            if key not in self.needs:
+                # Nothing hangs on it.
+                return NOWHERE
             # A test is a number for later tests and masks: its own demand is where the original evaluates it.
             return _Need(self.place_demand(self.ctx.places[key]), NEVER)
         return need
