@@ -17,7 +17,7 @@ from if2where.emit import add_import, emit_function
 from if2where.kinds.infer import Facts, infer
 from if2where.kinds.lattice import Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
 from if2where.module import Module, Source, SourceError, parse_module, splice
-from if2where.passes.context import Context, Finding, Settings
+from if2where.passes.context import Context, Finding, GuardLog, Settings
 from if2where.passes.control import ControlPass
 from if2where.passes.effects import Effects
 from if2where.passes.guards import guard
@@ -40,6 +40,7 @@ class Options:
     checks: str = "keep"
     max_iterations: int | None = None
     allow_random: bool = False
+    guard_log: GuardLog | None = None
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,9 @@ class _Functions:
         self.program = program
         self.facts = facts
         self.options = options
-        self.settings = Settings(options.checks, options.max_iterations, options.allow_random)
+        log = options.guard_log or GuardLog()
+        log.made.clear()
+        self.settings = Settings(options.checks, options.max_iterations, options.allow_random, log)
         self.effects = Effects(facts)
         self.twins = Twins(self.twin_text)
         #: The second versions as they were made, by function.

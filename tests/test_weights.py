@@ -37,7 +37,9 @@ class LargestResult(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         out = func(*args, **(kwargs or {}))
         for leaf in torch.utils._pytree.tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().size() >= leaf.element_size() * math.prod(leaf.shape):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().size() >= leaf.element_size() * math.prod(
+                leaf.shape
+            ):
                 self.largest = max(self.largest, leaf.numel())
         return out
 

@@ -12,6 +12,14 @@ from if2where.region import facts as region_facts
 from if2where.region import tree
 
 
+@dataclass
+class GuardLog:
+    """The guards that a conversion makes, in order; the one numbered ``left_out`` is not made, to see what it is for."""
+
+    made: list[str] = field(default_factory=list)
+    left_out: int | None = None
+
+
 @dataclass(frozen=True)
 class Settings:
     """The options that change what the passes do."""
@@ -19,6 +27,7 @@ class Settings:
     checks: str = "keep"
     max_iterations: int | None = None
     allow_random: bool = False
+    guard_log: GuardLog = field(default_factory=GuardLog)
 
 
 @dataclass(frozen=True)

@@ -796,6 +796,10 @@ class _Guards:
         return method_call(entries, "reshape", tree.Attribute(inner, "shape"))
 
     def select(self, mask: tree.Expr, inner: tree.Expr, safe: tree.Expr) -> tree.Expr:
+        log = self.ctx.settings.guard_log
+        log.made.append(f"{self.ctx.callee.name}: {_described(safe)}")
+        if len(log.made) - 1 == log.left_out:
+            return inner
         made = tree.Select(mask, inner, safe)
         kind = self.ctx.kind(inner)
         if not isinstance(kind, Bottom):
@@ -1093,6 +1097,10 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
         "!=": bound != 0,
     }.get(op)
     return None if at_zero is None else at_zero != held
+
+
+def _described(safe: tree.Expr) -> str:
+    return str(safe.value) if isinstance(safe, tree.Constant) else type(safe).__name__
 
 
 def _root(node: tree.Expr) -> tree.Name | None:
