@@ -22,6 +22,9 @@ from tests.execution import compare, load
 from tests.fixture import CASES, ROOT, constants
 
 EDGES = (0.0, 1.0, -1.0, 1e-200, 1e200, -1e200, float("nan"), float("inf"))
+#: What the searched inputs are mixed of, entry by entry.
+SMALL = (0.0, 0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 1e-9, 10.0)
+MIXES = 6
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ def guards(name: str, text: str) -> list[Guard]:
     fn, in_dims = getattr(original, known["ENTRY"]), known["IN_DIMS"]
     converted = getattr(load(whole.text, "guards_whole"), known["ENTRY"])
     trials = [t for t in inputs(original.make_inputs, in_dims) if not different(fn, converted, t, in_dims)]
+    if all(d in (0, None) for d in in_dims):
+        trials += [u for t in mixes(original.make_inputs, in_dims) for u in usable(fn, converted, t, in_dims)]
     found = []
     for number, what in enumerate(made):
         without = convert(text, GuardLog(left_out=number)).text
@@ -99,6 +104,47 @@ def inputs(make_inputs: Any, in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]
                 args = [x.clone() if isinstance(x, torch.Tensor) else x for x in base]
                 args[a][::2] = args[b][::2]
                 yield tuple(args)
+
+
+def mixes(make_inputs: Any, in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Inputs in which entries, rows and whole samples are edge values, whole numbers or identity matrices at random."""
+    for seed in range(MIXES):
+        g = torch.Generator().manual_seed(seed)
+        args = list(make_inputs(seed + 3, 32))
+        for k, (a, dim) in enumerate(zip(args, in_dims, strict=False)):
+            if not isinstance(a, torch.Tensor) or dim != 0 or a.dtype == torch.bool:
+                continue
+            if not a.is_floating_point():
+                args[k] = torch.where(
+                    torch.rand(a.shape, generator=g) < 0.3, torch.randint(-2, 9, a.shape, generator=g).to(a.dtype), a
+                )
+                continue
+            edges = torch.tensor(SMALL, dtype=a.dtype)
+            picked = edges[torch.randint(len(SMALL), a.shape, generator=g)]
+            row = torch.rand(len(a), *[1] * (a.dim() - 1), generator=g)
+            entry = torch.rand(a.shape, generator=g)
+            whole = edges[torch.randint(len(SMALL), row.shape, generator=g)]
+            a = torch.where(row < 0.25, picked, torch.where(row < 0.5, whole.expand(a.shape), a))
+            a = torch.where((row > 0.75) & (entry < 0.3), picked, a)
+            if a.dim() == 3 and a.shape[1] == a.shape[2]:
+                a[row.flatten() > 0.9] = torch.eye(a.shape[1], dtype=a.dtype)
+            args[k] = a
+        yield tuple(args)
+
+
+def usable(fn: Any, converted: Any, trial: tuple[Any, ...], in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The trial where the conversion equals the loop; or else those of its samples for which it does."""
+    if not different(fn, converted, trial, in_dims):
+        yield trial
+        return
+    batch = next(len(a) for a, d in zip(trial, in_dims, strict=False) if d == 0)
+    good = []
+    for k in range(batch):
+        one = tuple(a[k : k + 1] if d == 0 else a for a, d in zip(trial, in_dims, strict=False))
+        if not different(fn, converted, one, in_dims):
+            good.append(k)
+    if good:
+        yield tuple(a[good] if d == 0 else a for a, d in zip(trial, in_dims, strict=False))
 
 
 def modules(folder: Path) -> Iterator[tuple[str, str]]:

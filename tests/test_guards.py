@@ -12,7 +12,7 @@ from if2where.passes.context import GuardLog
 
 TOTAL = (
     "abs arctan asinh atan ceil clamp cos erf erfc floor neg relu round sgn sigmoid sign sin "
-    "square tanh trunc"
+    "tanh trunc"
 ).split()
 
 

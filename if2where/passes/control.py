@@ -971,8 +971,8 @@ class ControlPass:
         saved_pending, self.pending = self.pending, []
         if static_first and data_part is not None:
             self.emit(tree.Assign((active,), tree.Binary("&", active, self.expressions.test(data_part))))
-            helper = self.any_active(active)
-            self.emit(tree.If(tree.Unary("not", helper), (tree.Break(),)))
+            if self.most_iterations(stmt) is None:
+                self.emit(tree.If(tree.Unary("not", self.any_active(active)), (tree.Break(),)))
         self.segments(stmt.body, loop, result)
         if data_part is not None and not static_first:
             mask = self.expressions.test(data_part)
@@ -1046,6 +1046,15 @@ class ControlPass:
                 return test.left, test.right, True
         return None, test, False
 
+    def most_iterations(self, stmt: tree.Stmt) -> int | None:
+        """The bound that the mark on the loop's line gives, or else the setting; None where it runs as long as it takes."""
+        words = self.ctx.callee.module.pragmas.get(stmt.at[0], ()) if stmt.at is not None else ()
+        for word in words:
+            name, _, number = word.partition("=")
+            if name.strip() == "max-iterations":
+                return int(number)
+        return self.ctx.settings.max_iterations
+
     def any_active(self, mask: tree.Expr) -> tree.Expr:
         self.ctx.uses_helper = True
         return tree.Call(tree.HelperName("any_active"), (tree.Argument(mask),))
@@ -1059,7 +1068,7 @@ class ControlPass:
         data_part: tree.Expr | None,
         static_first: bool,
     ) -> None:
-        bound = self.ctx.settings.max_iterations
+        bound = self.most_iterations(stmt)
         if bound is not None and not static_first:
             inside = body
             if static_part is not None:
