@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from collections.abc import Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -130,10 +131,19 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
             callee = _entry(program, target)
             entries[callee] = _entry_kinds(program, callee, target)
     facts = infer(program, entries)
-    rewrites = _rewrite_all(program, facts, options)
+    out = {c for k, module in modules for c in facts.params if c.module is module and _kept_out(c, selections[k])}
+    rewrites = _rewrite_all(program, facts, options, out)
     for k, module in modules:
         results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
     return [results[k] for k in range(len(sources))]
+
+
+def _kept_out(callee: Callee, selection: Selection) -> bool:
+    """Whether a mark keeps the function as it is: one of its own, or one on a branch of it."""
+    if callee.span is not None and id(callee.span.node) in selection.skipped:
+        return True
+    branches = (n for n in tree.walk(callee.node) if isinstance(n, tree.If | tree.For | tree.While | tree.Conditional))
+    return any(n.at is not None and n.at[0] in selection.skipped_lines for n in branches)
 
 
 # --- entries --------------------------------------------------------------------------------
@@ -202,9 +212,9 @@ def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
 # --- conversion -----------------------------------------------------------------------------
 
 
-def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewrite]:
+def _rewrite_all(program: Program, facts: Facts, options: Options, kept_out: Set[Callee]) -> list[_Rewrite]:
     conversion = _Functions(program, facts, options)
-    callees = [c for c in facts.params if c.parent is None]
+    callees = [c for c in facts.params if c.parent is None and c not in kept_out]
     numbered = {c: at for c in callees if (at := _called_with_numbers(c, program)) is not None}
     while True:
         rewrites = [conversion.rewritten(c) for c in callees]
