@@ -50,3 +50,13 @@ def test_any_active() -> None:
     assert any_active(True) is True
     assert any_active(torch.tensor([False, True])) is True
     assert any_active(torch.zeros(3, dtype=torch.bool)) is False
+
+
+def test_under_compile() -> None:
+    """A graph break where torch cannot go on, and no error."""
+    f = converted()
+    p = torch.linspace(0.5, 9.0, 12, dtype=torch.float64)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: torch.func.vmap(f)(x) + 1, backend="aot_eager")
+    assert torch.allclose(compiled(p), p.sqrt() + 1)
+    assert torch.allclose(compiled(2 * p), (2 * p).sqrt() + 1)
