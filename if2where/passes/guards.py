@@ -1195,7 +1195,8 @@ def risky_operands(
                 yield from operands if operands is not None else [(node, None)]
             for inner in ctx.facts.callees.get(node, frozenset()):
                 yield from ((node, None) for _ in risky_operands(inner, ctx, seen | {callee}))
-            if isinstance(func, Unknown) and any(ctx.depends(a.value) for a in node.args):
+            elsewhere = isinstance(func, Static) and func.what == "module"
+            if (isinstance(func, Unknown) or elsewhere) and any(ctx.depends(a.value) for a in node.args):
                 yield node, None
         elif isinstance(node, tree.Subscript):
             for item in node.items:
