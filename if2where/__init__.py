@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from if2where.convert import Conversion, Options, convert_source
+    from if2where.pipeline import Conversion, Options, convert_source
     from if2where.runtime.loops import any_active
 
 __all__ = ["Conversion", "Options", "any_active", "convert_source"]
 
 _HOMES = {
-    "Conversion": "if2where.convert",
-    "Options": "if2where.convert",
+    "Conversion": "if2where.pipeline",
+    "Options": "if2where.pipeline",
     "any_active": "if2where.runtime.loops",
-    "convert_source": "if2where.convert",
+    "convert_source": "if2where.pipeline",
 }
 
 

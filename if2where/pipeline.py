@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from if2where.passes.tidy import tidy
 from if2where.program import Callee, Program, import_names
 from if2where.region import facts as region_facts
 from if2where.region import tree
-from if2where.select import Selection, Target, might_matter, select
+from if2where.select import Selection, Spec, Target, might_matter, select
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Conversion:
 
 
 @dataclass(frozen=True)
-class _Rewrite:
+class Rewrite:
     """One function's conversion, before it is known whether those that it calls converted too."""
 
     callee: Callee
@@ -71,8 +71,8 @@ class _Rewrite:
 
 
 @dataclass
-class _Names:
-    """Under what a module reaches torch and the package's helper."""
+class Names:
+    """Under what a function reaches torch and the package's helper; ``taken`` are names that mean something else."""
 
     torch: str = "torch"
     helper: str = "any_active"
@@ -91,12 +91,12 @@ def convert_source(text: str, path: str = "<string>", options: Options | None = 
 
 def convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
     """Converts modules that may call each other; one result for each, in order."""
-    with _deep_recursion():
+    with deep_recursion():
         return _convert_files(sources, options)
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def deep_recursion() -> Iterator[None]:
     """Room for code that is nested, or chained, a few hundred deep."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 7_000))
@@ -123,9 +123,11 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
     for k, _ in modules:
         for target in selections[k].targets:
             callee = _entry(program, target)
-            entries[callee] = _entry_kinds(program, callee, target)
+            entries[callee] = entry_kinds(program, callee, target.batched)
     facts = infer(program, entries)
-    rewrites = _rewrite_all(program, facts, options)
+    shared = [m.tree for m in program.modules]
+    rewrites = [_refused_if_shared(r, shared) for r in rewrite_all(program, facts, options, module_names)]
+    rewrites = with_callers_of_refused(rewrites, facts)
     for k, module in modules:
         results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
     return [results[k] for k in range(len(sources))]
@@ -138,10 +140,11 @@ def _entry(program: Program, target: Target) -> Callee:
     return program.callee(target.function.node)
 
 
-def _entry_kinds(program: Program, callee: Callee, target: Target) -> dict[str, Kind]:
+def entry_kinds(program: Program, callee: Callee, batched: dict[str, Spec]) -> dict[str, Kind]:
+    """The kinds of an entry's parameters, as their annotations, defaults and places in the batch tell them."""
     kinds: dict[str, Kind] = {}
     for k, p in enumerate(callee.params):
-        spec = target.batched.get(p.name, "unbatched")
+        spec = batched.get(p.name, "unbatched")
         if k == 0 and callee.owner is not None and not callee.is_staticmethod and spec == "unbatched":
             kinds[p.name] = Instance(callee.owner, False)
         elif p.kind == "star":
@@ -197,29 +200,30 @@ def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
 # --- conversion -----------------------------------------------------------------------------
 
 
-def _rewrite_all(program: Program, facts: Facts, options: Options) -> list[_Rewrite]:
+def rewrite_all(program: Program, facts: Facts, options: Options, names_of: Callable[[Callee], Names]) -> list[Rewrite]:
+    """The conversion of every function that inference reached, each on its own; ``names_of`` tells how torch is reached."""
     settings = Settings(options.checks, options.max_iterations, options.allow_random)
     effects = Effects(facts)
-    rewrites = [
-        _rewrite(program, facts, callee, settings, effects, options) for callee in facts.params if callee.parent is None
+    return [
+        _rewrite(program, facts, callee, settings, effects, options, names_of(callee))
+        for callee in facts.params
+        if callee.parent is None
     ]
-    rewrites = [_refused_if_shared(r, program) for r in rewrites]
-    return _with_callers_of_refused(rewrites, facts)
 
 
-def _refused_if_shared(rewrite: _Rewrite, program: Program) -> _Rewrite:
+def _refused_if_shared(rewrite: Rewrite, trees: Seq[ast.AST]) -> Rewrite:
     """A function that somebody calls with plain numbers stays: torch.where takes no Python bool."""
     callee = rewrite.callee
     if not rewrite.changed or callee.span is None or callee.span.parent is not None or callee.owner is not None:
         return rewrite
     name = callee.span.qualname
-    for module in program.modules:
-        for node in ast.walk(module.tree):
+    for root in trees:
+        for node in ast.walk(root):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
             if called and isinstance(node, ast.Call) and node.args and all(map(_is_number, node.args)):
                 detail = f"line {node.lineno} calls it with numbers"
                 finding = Finding("shared-helper", callee.node.at, detail, callee)
-                return _Rewrite(callee, callee.unit.text, (finding,), ())
+                return Rewrite(callee, callee.unit.text, (finding,), ())
     return rewrite
 
 
@@ -229,24 +233,29 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _rewrite(
-    program: Program, facts: Facts, callee: Callee, settings: Settings, effects: Effects, options: Options
-) -> _Rewrite:
+    program: Program,
+    facts: Facts,
+    callee: Callee,
+    settings: Settings,
+    effects: Effects,
+    options: Options,
+    names: Names,
+) -> Rewrite:
     ctx = Context(program, facts, callee, settings)
     walker = ControlPass(ctx, effects)
     new = walker.run()
     if ctx.refusals:
-        return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
+        return Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
     if options.guards != "none":
         new = guard(ctx, new)
     new = tidy(ctx, new)
-    names = _module_names(callee.module)
     new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})
     made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
     if made_torch and names.torch in _bound_otherwise(callee.node):
         finding = Finding("unsupported", callee.node.at, f"`{names.torch}` is not torch in this function", callee)
-        return _Rewrite(callee, callee.unit.text, (finding,), tuple(ctx.notes))
+        return Rewrite(callee, callee.unit.text, (finding,), tuple(ctx.notes))
     text = emit_function(callee.unit, new, names.torch, names.helper)
-    return _Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
+    return Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
 
 
 def _bound_otherwise(root: tree.Node) -> frozenset[str]:
@@ -263,7 +272,7 @@ def _identifiers(root: tree.Node) -> frozenset[str]:
     return frozenset(found)
 
 
-def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Rewrite]:
+def with_callers_of_refused(rewrites: list[Rewrite], facts: Facts) -> list[Rewrite]:
     """A function that calls a refused one is refused with it, where it would have been changed."""
     by_callee = {r.callee: r for r in rewrites}
     refused = {r.callee for r in rewrites if r.refusals}
@@ -281,7 +290,7 @@ def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Re
             refused.add(r.callee)
             at = r.callee.node.at
             finding = Finding("caller-of-refused", at, "", r.callee)
-            by_callee[r.callee] = _Rewrite(r.callee, r.callee.unit.text, (finding,), ())
+            by_callee[r.callee] = Rewrite(r.callee, r.callee.unit.text, (finding,), ())
     return list(by_callee.values())
 
 
@@ -297,8 +306,13 @@ def _roots(callees: frozenset[Callee]) -> set[Callee]:
 # --- putting it together --------------------------------------------------------------------
 
 
-def _module_names(module: Module) -> _Names:
-    names = _Names()
+def module_names(callee: Callee) -> Names:
+    """The names that the function's module has imported."""
+    return _module_names(callee.module)
+
+
+def _module_names(module: Module) -> Names:
+    names = Names()
     taken: set[str] = set()
     for stmt in ast.walk(module.tree):
         if isinstance(stmt, ast.Name):
@@ -317,18 +331,18 @@ def _module_names(module: Module) -> _Names:
     return names
 
 
-def _diagnostic(finding: Finding, path: str) -> Diagnostic:
+def diagnostic_of(finding: Finding, path: str) -> Diagnostic:
     line, col = finding.at or (finding.callee.node.at or (1, 1))
     return Diagnostic(BY_NAME[finding.name], path, line, col, finding.detail, finding.callee.name)
 
 
-def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) -> Conversion:
+def _assemble(module: Module, selection: Selection, rewrites: list[Rewrite]) -> Conversion:
     path, text = module.source.path, module.source.text
     refusals = sorted(
-        {_diagnostic(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code)
+        {diagnostic_of(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code)
     )
     changed = [r for r in rewrites if r.changed and not r.refusals]
-    notes = [_diagnostic(f, path) for r in changed for f in r.notes]
+    notes = [diagnostic_of(f, path) for r in changed for f in r.notes]
     new = splice(text, [(*_span(r), r.text) for r in _outermost(changed)])
     names = _module_names(module)
     if any(r.uses_torch for r in changed) and not names.has_torch:
@@ -341,12 +355,12 @@ def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) ->
     return Conversion(path, new, converted, tuple(refusals), tuple(notes), selection.scope, selection.unmatched)
 
 
-def _span(r: _Rewrite) -> tuple[int, int]:
+def _span(r: Rewrite) -> tuple[int, int]:
     assert r.callee.span is not None
     return r.callee.span.span
 
 
-def _outermost(rewrites: list[_Rewrite]) -> list[_Rewrite]:
+def _outermost(rewrites: list[Rewrite]) -> list[Rewrite]:
     kept = []
     for r in rewrites:
         start, end = _span(r)
