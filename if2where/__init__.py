@@ -5,16 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from if2where.convert import Conversion, Options, convert_source
+    from if2where.pipeline import Conversion, Options, convert_source
+    from if2where.runtime.functions import ConversionRefused, convert
     from if2where.runtime.loops import any_active
+    from if2where.runtime.sources import SourceUnavailable
 
-__all__ = ["Conversion", "Options", "any_active", "convert_source"]
+__all__ = [
+    "Conversion",
+    "ConversionRefused",
+    "Options",
+    "SourceUnavailable",
+    "any_active",
+    "convert",
+    "convert_source",
+]
 
 _HOMES = {
-    "Conversion": "if2where.convert",
-    "Options": "if2where.convert",
+    "Conversion": "if2where.pipeline",
+    "ConversionRefused": "if2where.runtime.functions",
+    "Options": "if2where.pipeline",
+    "SourceUnavailable": "if2where.runtime.sources",
     "any_active": "if2where.runtime.loops",
-    "convert_source": "if2where.convert",
+    "convert": "if2where.runtime.functions",
+    "convert_source": "if2where.pipeline",
 }
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from if2where.convert import Conversion, Options
     from if2where.diagnostics.diagnostic import Diagnostic
     from if2where.module import Source
+    from if2where.pipeline import Conversion, Options
 
 VERSION = "0.1.0"
 
@@ -80,8 +80,8 @@ def convert(
 
     PATH is a file, a folder, or - for stdin (then the source is printed).
     """
-    from if2where.convert import Options
     from if2where.files import find
+    from if2where.pipeline import Options
 
     options = Options(scope, functions, guards, checks, max_iterations, allow_random)
     if write and (output is not None or check):
@@ -177,8 +177,8 @@ class _Run:
 
     def convert(self, sources: list[Source]) -> tuple[list[tuple[Source, Conversion]], int]:
         """The files together, so that calls across them are followed; one by one where that fails."""
-        from if2where.convert import convert_files
         from if2where.module import SourceError
+        from if2where.pipeline import convert_files
 
         done: list[tuple[Source, Conversion]] = []
         failed = 0

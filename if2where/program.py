@@ -114,12 +114,19 @@ class Program:
     """The modules converted together. Function trees are built on demand and kept."""
 
     def __init__(self, modules: list[Module]) -> None:
-        self.modules = modules
-        self._names = {id(m): _names(m) for m in modules}
-        self._spans = {id(f.node): (m, f) for m in modules for f in m.functions}
+        self.modules: list[Module] = []
+        self._names: dict[int, _Names] = {}
+        self._spans: dict[int, tuple[Module, FunctionSpan]] = {}
         self._callees: dict[int, Callee] = {}
         self._nested: dict[tree.Node, Callee] = {}
         self._evaluating: set[tuple[int, str]] = set()
+        for m in modules:
+            self.add(m)
+
+    def add(self, module: Module) -> None:
+        self.modules.append(module)
+        self._names[id(module)] = _names(module)
+        self._spans.update((id(f.node), (module, f)) for f in module.functions)
 
     # --- functions --------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def run() -> int:
     import click
 
     from if2where.cli import diff
-    from if2where.convert import convert_source
+    from if2where.pipeline import convert_source
 
     result = convert_source(EXAMPLE, "quickstart.py")
     click.echo(diff("quickstart.py", EXAMPLE, result.text))

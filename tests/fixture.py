@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from if2where.convert import Conversion, Options, convert_files
 from if2where.module import Source, SourceError, decode
+from if2where.pipeline import Conversion, Options, convert_files
 
 ROOT = Path(__file__).resolve().parent.parent / "fixtures"
 CASES = Path(__file__).resolve().parent.parent.parent / "shared" / "cases"

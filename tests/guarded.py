@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from if2where.convert import convert_source
+from if2where.pipeline import convert_source
 from tests.execution import compare, load, loop_gradients
 
 IN_DIMS = (0, 0)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from if2where.convert import Conversion, Options, convert_files
 from if2where.module import Source, SourceError
 from if2where.passes.context import GuardLog
+from if2where.pipeline import Conversion, Options, convert_files
 from tests.execution import compare, load
 from tests.fixture import CASES, ROOT, constants
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from if2where import quickstart
-from if2where.convert import Options, convert_files
 from if2where.module import Source
 from if2where.ops import table
 from if2where.passes.context import GuardLog
+from if2where.pipeline import Options, convert_files
 
-TOTAL = (
-    "abs arctan asinh atan ceil clamp cos erf erfc floor neg relu round sgn sigmoid sign sin "
-    "tanh trunc"
-).split()
+TOTAL = ("abs arctan asinh atan ceil clamp cos erf erfc floor neg relu round sgn sigmoid sign sin tanh trunc").split()
 
 
 def guards_of(text: str) -> list[str]:

@@ -23,7 +23,7 @@ g = torch.func.vmap(f)
 
 
 def converted() -> object:
-    from if2where.convert import convert_source
+    from if2where.pipeline import convert_source
     from tests.execution import load
 
     return load(convert_source(NEWTON).text, "newton").f

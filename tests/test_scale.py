@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from if2where.convert import convert_source
+from if2where.pipeline import convert_source
 
 VMAPPED = "\n\nimport torch\n\ng = torch.func.vmap(f)\n"
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from if2where.convert import convert_source  # noqa: E402
+from if2where.pipeline import convert_source  # noqa: E402
 from tests.execution import compare, load  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from if2where.convert import convert_source  # noqa: E402
+from if2where.pipeline import convert_source  # noqa: E402
 from tests.execution import load  # noqa: E402
 
 pytestmark = pytest.mark.torch

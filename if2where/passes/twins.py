@@ -7,7 +7,7 @@ it. A helper that is called with plain numbers elsewhere gets one that is conver
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from if2where.program import Callee
@@ -33,7 +33,7 @@ class Twins:
     make: Make
     masked: dict[Callee, Twin | None] = field(default_factory=dict)
     plain: dict[Callee, Twin] = field(default_factory=dict)
-    texts: dict[Callee, list[str]] = field(default_factory=dict)
+    texts: dict[Callee, list[tuple[str, str]]] = field(default_factory=dict)
 
     def under_mask(self, callee: Callee, call: tree.Call, caller: Callee) -> Twin | None:
         """The version of a helper that takes a mask, for a call of it; None where there can be none."""
@@ -47,7 +47,7 @@ class Twins:
             if text is None:
                 self.masked[callee] = None
             else:
-                self.texts.setdefault(callee, []).append(text)
+                self.texts.setdefault(callee, []).append((twin.name, text))
         return self.masked[callee]
 
     def named(self, callee: Callee) -> Twin:
@@ -56,12 +56,12 @@ class Twins:
             self.plain[callee] = Twin(_free(callee, f"{_name(callee)}_batched"))
         return self.plain[callee]
 
-    def beside(self, callee: Callee) -> Iterator[str]:
-        """What goes behind the function's own text."""
-        newline = callee.unit.newline
-        gap = newline * (2 if callee.owner is not None else 3)
-        for text in self.texts.get(callee, []):
-            yield gap + _indent(callee) + text
+
+def beside(callee: Callee, twins: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What goes behind the function's own text."""
+    gap = callee.unit.newline * (2 if callee.owner is not None else 3)
+    for _, text in twins:
+        yield gap + _indent(callee) + text
 
 
 def copyable(callee: Callee) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from collections.abc import Sequence as Seq
-from collections.abc import Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,11 +23,11 @@ from if2where.passes.effects import Effects
 from if2where.passes.guards import guard
 from if2where.passes.naming import name_versions
 from if2where.passes.tidy import tidy
-from if2where.passes.twins import Twin, Twins, copyable
+from if2where.passes.twins import Twin, Twins, beside, copyable
 from if2where.program import Callee, Program, import_names
 from if2where.region import facts as region_facts
 from if2where.region import tree
-from if2where.select import Selection, Target, might_matter, select
+from if2where.select import Selection, Spec, Target, might_matter, select
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Conversion:
 
 
 @dataclass(frozen=True)
-class _Rewrite:
+class Rewrite:
     """One function's conversion, before it is known whether those that it calls converted too."""
 
     callee: Callee
@@ -68,17 +67,17 @@ class _Rewrite:
     #: The name under which it reaches torch, where it does.
     torch: str | None = None
     uses_helper: bool = False
-    #: Second versions of the function, which go behind it.
-    beside: tuple[str, ...] = ()
+    #: Second versions of the function, by name, which go behind it.
+    twins: tuple[tuple[str, str], ...] = ()
 
     @property
     def changed(self) -> bool:
-        return self.text != self.callee.unit.text or bool(self.beside)
+        return self.text != self.callee.unit.text or bool(self.twins)
 
 
 @dataclass
-class _Names:
-    """Under what a module reaches torch and the package's helper."""
+class Names:
+    """Under what a function reaches torch and the package's helper; ``taken`` are names that mean something else."""
 
     torch: str = "torch"
     helper: str = "any_active"
@@ -97,12 +96,12 @@ def convert_source(text: str, path: str = "<string>", options: Options | None = 
 
 def convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
     """Converts modules that may call each other; one result for each, in order."""
-    with _deep_recursion():
+    with deep_recursion():
         return _convert_files(sources, options)
 
 
 @contextmanager
-def _deep_recursion() -> Iterator[None]:
+def deep_recursion() -> Iterator[None]:
     """Room for code that is nested, or chained, a few hundred deep."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 7_000))
@@ -129,10 +128,10 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
     for k, _ in modules:
         for target in selections[k].targets:
             callee = _entry(program, target)
-            entries[callee] = _entry_kinds(program, callee, target)
+            entries[callee] = entry_kinds(program, callee, target.batched)
     facts = infer(program, entries)
     out = {c for k, module in modules for c in facts.params if c.module is module and _kept_out(c, selections[k])}
-    rewrites = _rewrite_all(program, facts, options, out)
+    rewrites = with_callers_of_refused(rewrite_all(program, facts, options, _names_of, out), facts)
     for k, module in modules:
         results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
     return [results[k] for k in range(len(sources))]
@@ -153,10 +152,11 @@ def _entry(program: Program, target: Target) -> Callee:
     return program.callee(target.function.node)
 
 
-def _entry_kinds(program: Program, callee: Callee, target: Target) -> dict[str, Kind]:
+def entry_kinds(program: Program, callee: Callee, batched: dict[str, Spec]) -> dict[str, Kind]:
+    """The kinds of an entry's parameters, as their annotations, defaults and places in the batch tell them."""
     kinds: dict[str, Kind] = {}
     for k, p in enumerate(callee.params):
-        spec = target.batched.get(p.name, "unbatched")
+        spec = batched.get(p.name, "unbatched")
         if k == 0 and callee.owner is not None and not callee.is_staticmethod and spec == "unbatched":
             kinds[p.name] = Instance(callee.owner, False)
         elif p.kind == "star":
@@ -212,8 +212,15 @@ def _annotated_shape(annotation: str) -> tuple[Any, ...] | None:
 # --- conversion -----------------------------------------------------------------------------
 
 
-def _rewrite_all(program: Program, facts: Facts, options: Options, kept_out: Set[Callee]) -> list[_Rewrite]:
-    conversion = _Functions(program, facts, options)
+def rewrite_all(
+    program: Program,
+    facts: Facts,
+    options: Options,
+    names_of: Callable[[Callee], Names],
+    kept_out: Set[Callee] = frozenset(),
+) -> list[Rewrite]:
+    """The conversion of every function that inference reached; ``names_of`` tells how each reaches torch."""
+    conversion = _Functions(program, facts, options, names_of)
     callees = [c for c in facts.params if c.parent is None and c not in kept_out]
     numbered = {c: at for c in callees if (at := _called_with_numbers(c, program)) is not None}
     while True:
@@ -223,18 +230,22 @@ def _rewrite_all(program: Program, facts: Facts, options: Options, kept_out: Set
         if not more:
             break
         names = {c: conversion.twins.named(c) for c in (*conversion.twins.plain, *more)}
-        conversion = _Functions(program, facts, options)
+        conversion = _Functions(program, facts, options, names_of)
         conversion.twins.plain.update(names)
     rewrites = [
         _refused_for_numbers(r, numbered[r.callee]) if r.changed and r.callee in numbered else r for r in rewrites
     ]
-    return _with_callers_of_refused([conversion.with_twins(r) for r in rewrites], facts)
+    return [conversion.with_twins(r) for r in rewrites]
 
 
-def _refused_for_numbers(rewrite: _Rewrite, line: int) -> _Rewrite:
+def _names_of(callee: Callee) -> Names:
+    return module_names(callee.module)
+
+
+def _refused_for_numbers(rewrite: Rewrite, line: int) -> Rewrite:
     callee = rewrite.callee
     finding = Finding("shared-helper", callee.node.at, f"line {line} calls it with numbers", callee)
-    return _Rewrite(callee, callee.unit.text, (finding,), ())
+    return Rewrite(callee, callee.unit.text, (finding,), ())
 
 
 def _called_with_numbers(callee: Callee, program: Program) -> int | None:
@@ -258,9 +269,10 @@ def _is_number(node: ast.expr) -> bool:
 class _Functions:
     """Converts the functions of a program, and the second versions of them that this asks for."""
 
-    def __init__(self, program: Program, facts: Facts, options: Options) -> None:
+    def __init__(self, program: Program, facts: Facts, options: Options, names_of: Callable[[Callee], Names]) -> None:
         self.program = program
         self.facts = facts
+        self.names_of = names_of
         self.options = options
         log = options.guard_log or GuardLog()
         log.made.clear()
@@ -268,21 +280,21 @@ class _Functions:
         self.effects = Effects(facts)
         self.twins = Twins(self.twin_text)
         #: The second versions as they were made, by function.
-        self.made: dict[Callee, list[_Rewrite]] = {}
+        self.made: dict[Callee, list[Rewrite]] = {}
 
     def may_have_twin(self, callee: Callee) -> bool:
         """Whether a converted version may stand beside the function: its callers in scope then call that one."""
         callers = self.facts.callers.get(callee, frozenset())
         return copyable(callee) and bool(callers) and all(c.module is callee.module for c in callers)
 
-    def rewritten(self, callee: Callee) -> _Rewrite:
+    def rewritten(self, callee: Callee) -> Rewrite:
         twin = self.twins.plain.get(callee)
         if twin is None:
             return self.rewrite(callee)
         made = self.rewrite(callee, twin)
         if made.refusals:
             return made
-        self.twins.texts.setdefault(callee, []).append(made.text)
+        self.twins.texts.setdefault(callee, []).append((twin.name, made.text))
         return replace(made, text=callee.unit.text)
 
     def twin_text(self, callee: Callee, twin: Twin) -> str | None:
@@ -292,17 +304,17 @@ class _Functions:
         self.made.setdefault(callee, []).append(made)
         return made.text
 
-    def with_twins(self, rewrite: _Rewrite) -> _Rewrite:
+    def with_twins(self, rewrite: Rewrite) -> Rewrite:
         """The function with its second versions behind it, and what they need to be imported."""
         made = self.made.get(rewrite.callee, [])
         return replace(
             rewrite,
-            beside=tuple(self.twins.beside(rewrite.callee)),
+            twins=tuple(self.twins.texts.get(rewrite.callee, [])),
             torch=next((m.torch for m in (rewrite, *made) if m.torch is not None), None),
             uses_helper=rewrite.uses_helper or any(m.uses_helper for m in made),
         )
 
-    def rewrite(self, callee: Callee, twin: Twin | None = None) -> _Rewrite:
+    def rewrite(self, callee: Callee, twin: Twin | None = None) -> Rewrite:
         """The function converted; as its ``twin`` where one is given: under another name, with a mask."""
         ctx = Context(self.program, self.facts, callee, self.settings, self.twins)
         mask = tree.Name(twin.mask) if twin is not None and twin.mask is not None else None
@@ -310,11 +322,11 @@ class _Functions:
             ctx.version_kinds[region_facts.key(mask)] = Tensor(True, "bool", ())
         new = ControlPass(ctx, self.effects, mask).run()
         if ctx.refusals:
-            return _Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
+            return Rewrite(callee, callee.unit.text, tuple(ctx.refusals), tuple(ctx.notes))
         if self.options.guards != "none":
             new = guard(ctx, new, mask)
         new = tidy(ctx, new)
-        names = _module_names(callee.module)
+        names = self.names_of(callee)
         taken = names.taken | _identifiers(callee.node) | {names.torch, names.helper}
         if mask is not None:
             taken |= {mask.id}
@@ -325,7 +337,7 @@ class _Functions:
             new = replace(new, name=twin.name, params=(*new.params, *extra))
         made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
         text = emit_function(callee.unit, new, torch, names.helper)
-        return _Rewrite(callee, text, (), tuple(ctx.notes), torch if made_torch else None, ctx.uses_helper)
+        return Rewrite(callee, text, (), tuple(ctx.notes), torch if made_torch else None, ctx.uses_helper)
 
 
 def _another_name(taken: frozenset[str]) -> str:
@@ -347,7 +359,7 @@ def _identifiers(root: tree.Node) -> frozenset[str]:
     return frozenset(found)
 
 
-def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Rewrite]:
+def with_callers_of_refused(rewrites: list[Rewrite], facts: Facts) -> list[Rewrite]:
     """A function that calls a refused one is refused with it, where it would have been changed."""
     by_callee = {r.callee: r for r in rewrites}
     refused = {r.callee for r in rewrites if r.refusals}
@@ -365,7 +377,7 @@ def _with_callers_of_refused(rewrites: list[_Rewrite], facts: Facts) -> list[_Re
             refused.add(r.callee)
             at = r.callee.node.at
             finding = Finding("caller-of-refused", at, "", r.callee)
-            by_callee[r.callee] = _Rewrite(r.callee, r.callee.unit.text, (finding,), ())
+            by_callee[r.callee] = Rewrite(r.callee, r.callee.unit.text, (finding,), ())
     return list(by_callee.values())
 
 
@@ -381,8 +393,8 @@ def _roots(callees: frozenset[Callee]) -> set[Callee]:
 # --- putting it together --------------------------------------------------------------------
 
 
-def _module_names(module: Module) -> _Names:
-    names = _Names()
+def module_names(module: Module) -> Names:
+    names = Names()
     taken: set[str] = set()
     for stmt in ast.walk(module.tree):
         if isinstance(stmt, ast.Name):
@@ -401,20 +413,20 @@ def _module_names(module: Module) -> _Names:
     return names
 
 
-def _diagnostic(finding: Finding, path: str) -> Diagnostic:
+def diagnostic_of(finding: Finding, path: str) -> Diagnostic:
     line, col = finding.at or (finding.callee.node.at or (1, 1))
     return Diagnostic(BY_NAME[finding.name], path, line, col, finding.detail, finding.callee.name)
 
 
-def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) -> Conversion:
+def _assemble(module: Module, selection: Selection, rewrites: list[Rewrite]) -> Conversion:
     path, text = module.source.path, module.source.text
     refusals = sorted(
-        {_diagnostic(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code)
+        {diagnostic_of(f, path) for r in rewrites for f in r.refusals}, key=lambda d: (d.line, d.col, d.code.code)
     )
     changed = [r for r in rewrites if r.changed and not r.refusals]
-    notes = [_diagnostic(f, path) for r in changed for f in r.notes]
-    new = splice(text, [(*_span(r), r.text + "".join(r.beside)) for r in _outermost(changed)])
-    names = _module_names(module)
+    notes = [diagnostic_of(f, path) for r in changed for f in r.notes]
+    new = splice(text, [(*_span(r), r.text + "".join(beside(r.callee, r.twins))) for r in _outermost(changed)])
+    names = module_names(module)
     missing = {r.torch for r in changed if r.torch is not None} - ({names.torch} if names.has_torch else set())
     for torch in sorted(missing):
         new = add_import(new, ast.parse(new), "import torch" if torch == "torch" else f"import torch as {torch}")
@@ -426,12 +438,12 @@ def _assemble(module: Module, selection: Selection, rewrites: list[_Rewrite]) ->
     return Conversion(path, new, converted, tuple(refusals), tuple(notes), selection.scope, selection.unmatched)
 
 
-def _span(r: _Rewrite) -> tuple[int, int]:
+def _span(r: Rewrite) -> tuple[int, int]:
     assert r.callee.span is not None
     return r.callee.span.span
 
 
-def _outermost(rewrites: list[_Rewrite]) -> list[_Rewrite]:
+def _outermost(rewrites: list[Rewrite]) -> list[Rewrite]:
     kept = []
     for r in rewrites:
         start, end = _span(r)

@@ -1,0 +1,345 @@
+"""The program as it stands in memory: names resolve to objects, and kinds are observed on them.
+
+Nothing of the user's is called: attributes are read where they are stored, never through properties.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from if2where.kinds.lattice import (
+    BOTTOM,
+    Bound,
+    ClassObject,
+    Function,
+    Instance,
+    Kind,
+    Mapping,
+    Sequence,
+    Static,
+    Tensor,
+    Unknown,
+    join,
+    join_all,
+)
+from if2where.module import Function as FunctionSpan
+from if2where.module import Module
+from if2where.program import Callee, ClassInfo, Program
+from if2where.runtime.sources import SourceUnavailable, locate
+
+#: Packages that inference knows by name; their own source is not looked into.
+_KNOWN = {
+    "torch": "torch",
+    "functorch": "torch",
+    "math": "math",
+    "numpy": "numpy",
+    "scipy": "numpy",
+    "if2where": "if2where",
+}
+_NAMESPACES = (torch, torch.nn.functional, torch.linalg, torch.special, torch.fft, torch.func)
+#: The largest container whose items are looked at one by one.
+_LARGEST = 64
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, eq=False)
+class LiveClass(ClassInfo):
+    """A class in memory with its place in the source."""
+
+    cls: type
+
+
+class LiveProgram(Program):
+    """Functions are registered by ``callee_of``; whatever inference asks for by name is looked up in them.
+
+    ``names`` holds, for each function, the names that were looked up outside it; ``methods_read`` and
+    ``attributes_read``, for each class, what was looked up on it or its objects; ``members_read``, for each
+    module. ``late`` tells that something was seen after an answer had been given that it would have changed:
+    inference is then done again, with what has been seen so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.functions: dict[Callee, list[types.FunctionType]] = {}
+        self.names: dict[Callee, set[str]] = {}
+        self.classes: dict[type, LiveClass | None] = {}
+        self.objects: dict[type, dict[int, Any]] = {}
+        self.methods_read: dict[type, dict[str, types.FunctionType]] = {}
+        self.attributes_read: dict[type, set[str]] = {}
+        self.members_read: dict[str, set[str]] = {}
+        self.late = False
+        self._globals: dict[int, dict[str, Any]] = {}
+        self._owners: dict[int, LiveClass] = {}
+        self._observing: set[int] = set()
+
+    # --- functions --------------------------------------------------------------------------
+
+    def callee_of(self, function: types.FunctionType, owner: LiveClass | None = None) -> Callee:
+        """The program's function for a function object; raises SourceUnavailable."""
+        module, span = locate(function)
+        if not any(m is module for m in self.modules):
+            self.add(module)
+        self._globals.setdefault(id(module), function.__globals__)
+        if owner is not None:
+            self._owners.setdefault(id(span.node), owner)
+        callee = self.callee(span.node)
+        known = self.functions.setdefault(callee, [])
+        if not any(f is function for f in known):
+            # A second closure of the same code may hold other values than those that were read so far.
+            self.late = self.late or bool(known and self.names.get(callee))
+            known.append(function)
+        return callee
+
+    def _owner(self, module: Module, span: FunctionSpan) -> ClassInfo | None:
+        return self._owners.get(id(span.node))
+
+    # --- names ------------------------------------------------------------------------------
+
+    def lookup(self, name: str, callee: Callee) -> Kind:
+        root = callee
+        while root.parent is not None:
+            root = root.parent
+        self.names.setdefault(root, set()).add(name)
+        values = [value_of(name, f) for f in self.functions.get(root, ())]
+        return join_all(Unknown(False) if v is _ABSENT else self.observe(v) for v in values)
+
+    def global_name(self, name: str, module: Module) -> Kind:
+        scope = self._globals.get(id(module), {})
+        value = scope.get(name, getattr(builtins, name, _ABSENT))
+        return Unknown(False) if value is _ABSENT else self.observe(value)
+
+    def imported(self, dotted: str, module: Module) -> Kind:
+        """What an import inside a function binds: a package that is known by name, or somebody's module."""
+        root = dotted.split(".")[0]
+        return Static(_KNOWN.get(root, "module"), dotted)
+
+    def member(self, module: Any, name: str) -> Kind:
+        self.members_read.setdefault(module.__name__, set()).add(name)
+        value = vars(module).get(name, _ABSENT)
+        return Unknown(False) if value is _ABSENT else self.observe(value)
+
+    # --- classes ----------------------------------------------------------------------------
+
+    def class_info(self, cls: type) -> LiveClass | None:
+        """The class with its place in the source; None where there is none, or it is a library's own."""
+        if cls not in self.classes:
+            self.classes[cls] = None if _library(cls) is not None else self._find_class(cls)
+        return self.classes[cls]
+
+    def _find_class(self, cls: type) -> LiveClass | None:
+        for value in vars(cls).values():
+            function = plain(value)
+            if function is None or function.__qualname__.rpartition(".")[0] != cls.__qualname__:
+                continue
+            try:
+                module, span = locate(function)
+            except SourceUnavailable:
+                continue
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ClassDef) and any(child is span.node for child in node.body):
+                    return LiveClass(node, module, cls)
+        return None
+
+    def bases(self, info: ClassInfo) -> Iterator[ClassInfo]:
+        assert isinstance(info, LiveClass)
+        for cls in info.cls.__mro__:
+            found = self.class_info(cls)
+            if found is not None:
+                yield found
+
+    def methods(self, info: ClassInfo, name: str) -> frozenset[Callee]:
+        assert isinstance(info, LiveClass)
+        for cls in info.cls.__mro__:
+            if name in vars(cls):
+                owner = self.class_info(cls)
+                function = plain(vars(cls)[name])
+                if owner is None or function is None:
+                    return frozenset()
+                try:
+                    callee = self.callee_of(function, owner)
+                except SourceUnavailable:
+                    return frozenset()
+                self.methods_read.setdefault(info.cls, {})[name] = function
+                return frozenset([callee])
+        return frozenset()
+
+    def class_attribute(self, info: ClassInfo, name: str) -> Kind | None:
+        assert isinstance(info, LiveClass)
+        self.attributes_read.setdefault(info.cls, set()).add(name)
+        kinds = [self.observe(v) for v in self.stored(info.cls, name)]
+        return join_all(kinds) if kinds else None
+
+    def stored(self, cls: type, name: str) -> list[Any]:
+        """The values of an attribute in the objects that have been seen, or on the class."""
+        found = [v for o in self.objects.get(cls, {}).values() if (v := _stored(o, name)) is not _ABSENT]
+        on_class = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), _ABSENT)
+        if not found and on_class is not _ABSENT and not hasattr(type(on_class), "__get__"):
+            found.append(on_class)
+        return found
+
+    # --- values -----------------------------------------------------------------------------
+
+    def observe(self, value: Any) -> Kind:
+        """The kind of an object that a name stands for, the same for all samples.
+
+        Of a tensor neither dtype nor shape is taken, and of a number not its value: the name may be bound to
+        another one by the time of the call.
+        """
+        if value is None:
+            return Unknown(False)
+        if isinstance(value, torch.Tensor):
+            return Tensor(False)
+        for type_, what in _SCALARS:
+            if type(value) is type_:
+                return Static(what)
+        if isinstance(value, torch.dtype):
+            return Static("dtype")
+        known = _library(value)
+        if known is not None:
+            return known
+        if isinstance(value, types.ModuleType):
+            return Static("program", value)
+        if isinstance(value, types.FunctionType):
+            if _library_code(value) and hasattr(value, "__wrapped__"):
+                return self.observe(value.__wrapped__)  # no_grad and its like: the wrapper is rebuilt around it
+            return self._function(value)
+        if isinstance(value, types.MethodType):
+            return self._method(value)
+        if isinstance(value, type):
+            info = self.class_info(value)
+            return Static("module", f"{value.__module__}.{value.__qualname__}") if info is None else ClassObject(info)
+        if type(value) in (tuple, list, dict):
+            return self._container(value)
+        return self._object(value)
+
+    def _function(self, function: types.FunctionType) -> Kind:
+        try:
+            return Function(frozenset([self.callee_of(function)]))
+        except SourceUnavailable:
+            return Static("module", f"{function.__module__}.{function.__qualname__}")
+
+    def _method(self, method: types.MethodType) -> Kind:
+        receiver = self.observe(method.__self__)
+        if isinstance(receiver, Instance | ClassObject):
+            keys = self.methods(receiver.key, method.__func__.__name__)
+            if keys:
+                return Bound(receiver, keys)
+        return Unknown(False)
+
+    def _container(self, value: Any) -> Kind:
+        if len(value) > _LARGEST or id(value) in self._observing:
+            return Unknown(False)
+        self._observing.add(id(value))
+        try:
+            if isinstance(value, dict):
+                if not all(type(k) in (str, int, bool) for k in value):
+                    return Unknown(False)
+                return Mapping(tuple(value), tuple(self.observe(v) for v in value.values()), False)
+            items = [self.observe(v) for v in value]
+            return (
+                Sequence("tuple", tuple(items)) if isinstance(value, tuple) else Sequence("list", None, join_all(items))
+            )
+        finally:
+            self._observing.discard(id(value))
+
+    def _object(self, value: Any) -> Kind:
+        info = self.class_info(type(value))
+        seen = self.objects.setdefault(type(value), {})
+        if id(value) not in seen:
+            self.late = self.late or bool(self.attributes_read.get(type(value)))
+            seen[id(value)] = value
+        return Unknown(False) if info is None else Instance(info, False)
+
+
+_SCALARS = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
+
+
+def value_of(name: str, function: types.FunctionType) -> Any:
+    """What a name that the function does not bind stands for; ``ABSENT`` where nothing does."""
+    if name in function.__code__.co_freevars:
+        assert function.__closure__ is not None
+        try:
+            return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
+        except ValueError:  # the cell is empty still
+            return _ABSENT
+    return function.__globals__.get(name, getattr(builtins, name, _ABSENT))
+
+
+ABSENT = _ABSENT
+
+
+def plain(value: Any) -> types.FunctionType | None:
+    """The function under a static method, class method or property."""
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, functools.cached_property):
+        value = value.func
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _stored(value: Any, name: str) -> Any:
+    """An attribute where it is kept: in the object's dict, or among a module's parameters, buffers and children."""
+    own = getattr(value, "__dict__", {})
+    if name in own:
+        return own[name]
+    if isinstance(value, torch.nn.Module):
+        for group in ("_parameters", "_buffers", "_modules"):
+            if name in own.get(group, ()):
+                return own[group][name]
+    if isinstance(value, tuple) and name in getattr(value, "_fields", ()):
+        return tuple.__getitem__(value, value._fields.index(name))  # type: ignore[attr-defined]
+    return _ABSENT
+
+
+def _library(value: Any) -> Kind | None:
+    """The kind of what belongs to torch, math, numpy, Python's library or the builtins; None for all else."""
+    if isinstance(value, types.ModuleType):
+        root = value.__name__.split(".")[0]
+        if root in _KNOWN:
+            return Static(_KNOWN[root], value.__name__)
+        return Static("module", value.__name__) if _standard(root) else None
+    if not callable(value) or not (
+        isinstance(value, type | types.FunctionType | types.BuiltinFunctionType)
+        or type(value).__module__.split(".")[0] in ("torch", "numpy")
+    ):
+        return None
+    if isinstance(value, torch.nn.Module):
+        return None
+    name = getattr(value, "__name__", "")
+    if getattr(builtins, name, None) is value:
+        return Static("builtin", name)
+    for space in _NAMESPACES:
+        if getattr(space, name, None) is value:
+            return Static("torch", f"{space.__name__}.{name}")
+    home = getattr(value, "__module__", None) or type(value).__module__
+    root = home.split(".")[0]
+    if root in _KNOWN:
+        return Static(_KNOWN[root], f"{home}.{name}")
+    if _standard(root) or isinstance(value, types.BuiltinFunctionType):
+        return Static("module", f"{home}.{name}")
+    return None
+
+
+def _library_code(function: types.FunctionType) -> bool:
+    """Whether the code is a library's own, whatever functools.wraps has written on the function."""
+    root = str(function.__globals__.get("__name__", "")).split(".")[0]
+    return root in _KNOWN or _standard(root)
+
+
+def _standard(root: str) -> bool:
+    return root in sys.stdlib_module_names and root != "__main__"
+
+
+__all__ = ["ABSENT", "BOTTOM", "LiveClass", "LiveProgram", "join", "value_of"]
