@@ -8,6 +8,7 @@ matters where a test says so: one for NaN or infinity, or a bound on a variable 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -256,3 +257,49 @@ def not_negative(node: tree.Expr) -> bool:
     if isinstance(node, tree.Binary) and node.op == "+":
         return not_negative(node.left) and not_negative(node.right)
     return isinstance(node, tree.Call) and called(node) in ("abs", "square")
+
+
+_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "abs": abs,
+    "square": lambda x: x * x,
+    "neg": operator.neg,
+}
+
+
+def operands(node: tree.Expr) -> list[tree.Expr] | None:
+    """The operands of an elementwise operation that can be evaluated on numbers; None for any other."""
+    if isinstance(node, tree.Binary) and node.op in _ARITHMETIC:
+        return [node.left, node.right]
+    if isinstance(node, tree.Unary) and node.op == "-":
+        return [node.operand]
+    if isinstance(node, tree.Call) and called(node) in _FUNCTIONS:
+        method = isinstance(node.func, tree.Attribute) and not node.args
+        if method and isinstance(node.func, tree.Attribute):
+            return [node.func.value]
+        return [node.args[0].value] if len(node.args) == 1 and not isinstance(node.func, tree.Name) else None
+    return None
+
+
+def evaluated(node: tree.Expr, values: list[float]) -> float | None:
+    """The operation on numbers; None where it is not defined there."""
+    try:
+        if isinstance(node, tree.Binary):
+            result = _ARITHMETIC[node.op](*values)
+        elif isinstance(node, tree.Unary):
+            result = -values[0]
+        else:
+            assert isinstance(node, tree.Call)
+            result = _FUNCTIONS[called(node)](*values)
+    except (ArithmeticError, ValueError):
+        return None
+    return float(result) if isinstance(result, int | float) and math.isfinite(result) else None

@@ -100,6 +100,9 @@ class _Guards:
     #: What an operation around the expression at hand minds: large values, or those that are not finite.
     minds_large: bool = False
     minds_infinite: bool = False
+    #: The samples that each guard made so far keeps, and the new values of variables that are written once.
+    guarded_by: dict[tree.Select, Demand] = field(default_factory=dict)
+    rewritten: dict[Key, tree.Expr] = field(default_factory=dict)
     #: Variables that were made finite, by variable and mask.
     bounded: dict[tuple[Key, Key, bool], tree.Name] = field(default_factory=dict)
 
@@ -355,6 +358,8 @@ class _Guards:
         targets = tuple(t if isinstance(t, tree.Name | tree.Tuple) else self._inside(t) for t in stmt.targets)
         changed = value is not stmt.value or any(a is not b for a, b in zip(targets, stmt.targets, strict=True))
         self.out.append(replace(stmt, value=value, targets=targets) if changed else stmt)
+        if isinstance(first, tree.Name) and len(stmt.targets) == 1:
+            self.rewritten[region_facts.key(first)] = value
         for t in stmt.targets:
             for n in region_facts.target_names(t):
                 key = region_facts.key(n)
@@ -763,13 +768,45 @@ class _Guards:
 
     def safe(self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, need: _Need) -> tree.Expr:
         """The operand where the result is demanded, a safe value elsewhere."""
-        mask = self.mask(need, operand)
-        if mask is None:
+        whole = self.demand_here(need, operand)
+        if whole is None:
             return inner
+        known = self.value_elsewhere(inner, whole)
+        if known is not None and harmless(known, row.safe):
+            # What it is made of is guarded already, and it comes out harmless.
+            return inner
+        mask = self.build(whole)
         names = self.bounded_key(inner, mask)
         if names in self.bounded and row.safe == 1 and names is not None:
             return self.bounded[names]
-        return self.select(mask, inner, self.safe_value(inner, row))
+        made = self.select(mask, inner, self.safe_value(inner, row))
+        if isinstance(made, tree.Select) and isinstance(row.safe, int | float):
+            self.guarded_by[made] = whole
+        return made
+
+    def value_elsewhere(self, node: tree.Expr, whole: Demand, depth: int = 12) -> float | None:
+        """The value of an expression in all samples that the demand leaves out, where guards have settled it."""
+        if not depth:
+            return None
+        if isinstance(node, tree.Constant):
+            number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
+            return float(node.value) if number else None
+        if isinstance(node, tree.Select) and node in self.guarded_by:
+            settled = all(
+                self.count.get(x.atom, 0) <= 1 for c in self.guarded_by[node] for x in c if isinstance(x.atom, tuple)
+            )
+            if settled and _covers(whole, self.guarded_by[node]):
+                return self.value_elsewhere(node.other, whole, depth - 1)
+            return None
+        if isinstance(node, tree.Name):
+            key = region_facts.key(node)
+            value = self.rewritten.get(key) if self.count.get(key) == 1 else None
+            return self.value_elsewhere(value, whole, depth - 1) if value is not None else None
+        parts = finite.operands(node)
+        if parts is None:
+            return None
+        values = [self.value_elsewhere(p, whole, depth - 1) for p in parts]
+        return finite.evaluated(node, [v for v in values if v is not None]) if None not in values else None
 
     def safe_value(self, inner: tree.Expr, row: table.Guarded) -> tree.Expr:
         if isinstance(row.safe, int | float):
@@ -812,6 +849,11 @@ class _Guards:
         A test that reads the result must read the true one: where the mask leaves out samples that come to
         such a test, the test is evaluated before, on detached operands.
         """
+        whole = self.demand_here(need, operand)
+        return None if whole is None else self.build(whole)
+
+    def demand_here(self, need: _Need, operand: tree.Expr) -> Demand | None:
+        """The demand over masks that can be evaluated here; None where everything may be demanded (or nothing is)."""
         if not need.gradient or need.gradient == ALL:
             return None
         whole = self.usable(need.gradient, operand, second=False)
@@ -830,9 +872,7 @@ class _Guards:
         elif not self.proven(need.gradient, operand):
             tighter = self.usable(need.gradient, operand, second=True)
             whole = tighter if _covers(tighter, self.usable(need.value, operand, second=True)) else whole
-        if whole == ALL or not whole:
-            return None
-        return self.build(whole)
+        return None if whole == ALL or not whole else whole
 
     def usable(self, demand: Demand, operand: tree.Expr, second: bool) -> Demand:
         """The demand over masks that are at hand here (``second``: or can be evaluated here)."""
@@ -1097,6 +1137,15 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
         "!=": bound != 0,
     }.get(op)
     return None if at_zero is None else at_zero != held
+
+
+def harmless(value: float, safe: table.Safe) -> bool:
+    """Whether a value is as harmless as the safe one, and not near to where harm begins."""
+    if safe == 1:
+        return 1e-3 < value < 1e3
+    if safe == 0:
+        return abs(value) < 0.9
+    return value == safe
 
 
 def _described(safe: tree.Expr) -> str:
