@@ -634,7 +634,7 @@ class _Guards:
         callees = self.ctx.facts.callees.get(old, frozenset())
         if callees and not any(risky(c, self.ctx) or endless(c, self.ctx) for c in callees):
             return new
-        if isinstance(func, Static) and not callees:
+        if isinstance(func, Static) and func.what != "module" and not callees:
             return new
         if isinstance(func, Function | Unknown | Static) or callees:
             return self.guarded_unknown(new, old, need)
