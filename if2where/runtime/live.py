@@ -10,14 +10,13 @@ import builtins
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from if2where.kinds.lattice import (
-    BOTTOM,
     Bound,
     ClassObject,
     Function,
@@ -28,7 +27,6 @@ from if2where.kinds.lattice import (
     Static,
     Tensor,
     Unknown,
-    join,
     join_all,
 )
 from if2where.module import Function as FunctionSpan
@@ -57,6 +55,22 @@ class LiveClass(ClassInfo):
     """A class in memory with its place in the source."""
 
     cls: type
+
+
+class Trace(NamedTuple):
+    """What a name stood for outside a function: the object where its identity matters, else its type."""
+
+    function: Any  # types.FunctionType, which a type checker takes for a method here
+    name: str
+    value: Any
+    exact: bool
+
+    def holds(self) -> bool:
+        now = value_of(self.name, self.function)
+        return now is self.value if self.exact else type(now) is self.value
+
+
+_IDENTITIES = (types.FunctionType, types.MethodType, types.ModuleType, type)
 
 
 class LiveProgram(Program):
@@ -103,6 +117,17 @@ class LiveProgram(Program):
     def _owner(self, module: Module, span: FunctionSpan) -> ClassInfo | None:
         return self._owners.get(id(span.node))
 
+    def trace(self, leads: Callable[[Any], bool]) -> tuple[Trace, ...]:
+        """Everything that names stood for, so that a later change can be told."""
+        found: list[Trace] = []
+        for callee, functions in self.functions.items():
+            for f in functions:
+                for name in self.names.get(callee, ()):
+                    value = value_of(name, f)
+                    exact = isinstance(value, _IDENTITIES) or leads(value)
+                    found.append(Trace(f, name, value if exact else type(value), exact))
+        return tuple(found)
+
     # --- names ------------------------------------------------------------------------------
 
     def lookup(self, name: str, callee: Callee) -> Kind:
@@ -133,12 +158,13 @@ class LiveProgram(Program):
     def class_info(self, cls: type) -> LiveClass | None:
         """The class with its place in the source; None where there is none, or it is a library's own."""
         if cls not in self.classes:
-            self.classes[cls] = None if _library(cls) is not None else self._find_class(cls)
+            self.classes[cls] = None if library(cls) is not None else self._find_class(cls)
         return self.classes[cls]
 
     def _find_class(self, cls: type) -> LiveClass | None:
         for value in vars(cls).values():
             function = plain(value)
+            function = None if function is None else unwrapped(function)
             if function is None or function.__qualname__.rpartition(".")[0] != cls.__qualname__:
                 continue
             try:
@@ -166,7 +192,7 @@ class LiveProgram(Program):
                 if owner is None or function is None:
                     return frozenset()
                 try:
-                    callee = self.callee_of(function, owner)
+                    callee = self.callee_of(unwrapped(function), owner)
                 except SourceUnavailable:
                     return frozenset()
                 self.methods_read.setdefault(info.cls, {})[name] = function
@@ -198,21 +224,22 @@ class LiveProgram(Program):
         if value is None:
             return Unknown(False)
         if isinstance(value, torch.Tensor):
-            return Tensor(False)
+            return Tensor(is_batched(value))
         for type_, what in _SCALARS:
             if type(value) is type_:
                 return Static(what)
         if isinstance(value, torch.dtype):
             return Static("dtype")
-        known = _library(value)
+        known = library(value)
         if known is not None:
             return known
         if isinstance(value, types.ModuleType):
             return Static("program", value)
         if isinstance(value, types.FunctionType):
-            if _library_code(value) and hasattr(value, "__wrapped__"):
-                return self.observe(value.__wrapped__)  # no_grad and its like: the wrapper is rebuilt around it
-            return self._function(value)
+            inner = unwrapped(value)
+            if is_mapped(inner):
+                return Unknown(True)  # if2where.vmap's result: converts what it maps when it is called
+            return self._function(inner)
         if isinstance(value, types.MethodType):
             return self._method(value)
         if isinstance(value, type):
@@ -261,6 +288,9 @@ class LiveProgram(Program):
         return Unknown(False) if info is None else Instance(info, False)
 
 
+#: Whether a tensor is inside a vmap that runs now, and batched there: bool of a tensor.
+is_batched: Any = torch._C._functorch.is_batchedtensor
+
 _SCALARS = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
 
 
@@ -303,7 +333,7 @@ def _stored(value: Any, name: str) -> Any:
     return _ABSENT
 
 
-def _library(value: Any) -> Kind | None:
+def library(value: Any) -> Kind | None:
     """The kind of what belongs to torch, math, numpy, Python's library or the builtins; None for all else."""
     if isinstance(value, types.ModuleType):
         root = value.__name__.split(".")[0]
@@ -332,7 +362,21 @@ def _library(value: Any) -> Kind | None:
     return None
 
 
-def _library_code(function: types.FunctionType) -> bool:
+def unwrapped(function: types.FunctionType) -> types.FunctionType:
+    """The function under a library's wrapper (no_grad's, say), which is rebuilt around what stands in for it."""
+    while library_code(function) and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
+        if is_mapped(function):
+            break
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    return function
+
+
+def is_mapped(function: Any) -> bool:
+    """Whether it is what if2where.vmap gives."""
+    return isinstance(function, types.FunctionType) and function.__dict__.get("if2where_mapped") is True
+
+
+def library_code(function: types.FunctionType) -> bool:
     """Whether the code is a library's own, whatever functools.wraps has written on the function."""
     root = str(function.__globals__.get("__name__", "")).split(".")[0]
     return root in _KNOWN or _standard(root)
@@ -340,6 +384,3 @@ def _library_code(function: types.FunctionType) -> bool:
 
 def _standard(root: str) -> bool:
     return root in sys.stdlib_module_names and root != "__main__"
-
-
-__all__ = ["ABSENT", "BOTTOM", "LiveClass", "LiveProgram", "join", "value_of"]

@@ -17,6 +17,7 @@ import ast
 import functools
 import itertools
 import linecache
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ class Rebuilder:
         self.extra = extra
         self.callees = {id(f): callee for callee, fs in program.functions.items() for f in fs}
         self.functions: dict[int, types.FunctionType] = {}
-        self.classes: dict[type, type] = {}
+        self.classes: dict[type, type[Any]] = {}
         self.views: dict[int, tuple[Any, Any]] = {}
         self._leads: dict[int, tuple[Any, bool]] = {}
 
@@ -136,15 +137,15 @@ class Rebuilder:
         if not self.leads(original):
             return original
         callee = self.callees.get(id(original))
-        made = self._wrapper(original) if callee is None else self._converted(original, callee)
-        return made
+        return self._wrapper(original) if callee is None else self._converted(original, callee)
 
     def _wrapper(self, original: types.FunctionType) -> types.FunctionType:
         """A decorator's wrapper (no_grad's, say), around what stands in for the function that it wraps."""
         inner = original.__wrapped__  # type: ignore[attr-defined]
-        cells = []
-        for cell in original.__closure__ or ():
-            cells.append(types.CellType(self.stand_in(inner)) if _holds(cell, inner) else cell)
+        old = original.__closure__ or ()
+        if not any(_holds(cell, inner) for cell in old):
+            raise TypeError(f"{original.__qualname__}: its wrapper keeps the function out of sight; convert it first")
+        cells = [types.CellType(self.stand_in(inner)) if _holds(cell, inner) else cell for cell in old]
         made = types.FunctionType(
             original.__code__, original.__globals__, original.__name__, original.__defaults__, tuple(cells)
         )
@@ -175,11 +176,11 @@ class Rebuilder:
 
     # --- views ------------------------------------------------------------------------------
 
-    def view_class(self, cls: type) -> type:
+    def view_class(self, cls: type[Any]) -> type[Any]:
         if cls in self.classes:
             return self.classes[cls]
         namespace: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-        made: type = types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(namespace))
+        made = types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(namespace))
         made.__qualname__ = cls.__qualname__
         self.classes[cls] = made
         for name, function in self.program.methods_read.get(cls, {}).items():
@@ -347,7 +348,7 @@ def shown_text(module: Module, span: Any, text: str | None) -> tuple[str, Any]:
 
 def _renamed(code: types.CodeType, root: types.CodeType, original: types.FunctionType) -> types.CodeType:
     """The code with the qualified names that it and its inner functions would have had in their place."""
-    if not hasattr(code, "co_qualname"):
+    if sys.version_info < (3, 11):
         return code
     consts = tuple(_renamed(c, root, original) if isinstance(c, types.CodeType) else c for c in code.co_consts)
     qualname = original.__qualname__ + code.co_qualname.removeprefix(root.co_qualname)
