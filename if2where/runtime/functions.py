@@ -15,7 +15,7 @@ import torch
 
 from if2where.diagnostics.diagnostic import Diagnostic
 from if2where.kinds.infer import Facts, infer
-from if2where.kinds.lattice import Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
+from if2where.kinds.lattice import Function, Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
 from if2where.pipeline import (
     Names,
     Options,
@@ -33,6 +33,7 @@ from if2where.runtime.live import (
     LiveProgram,
     Trace,
     is_batched,
+    is_converted,
     is_mapped,
     library,
     library_code,
@@ -229,7 +230,9 @@ class _Conversion:
         self.first: Callee | None = None
 
     def run(self) -> _Kept:
-        if library(self.fn) is not None or is_mapped(self.fn):
+        if is_mapped(self.fn) or is_converted(self.fn):
+            return _Kept(self.fn, self.fn, ())
+        if library(self.fn) is not None and not hasattr(self.fn, "__wrapped__"):
             return _Kept(self.fn, self.fn, ())  # torch's own functions need nothing
         facts = self.infer(self.entry())
         rewrites = with_callers_of_refused(rewrite_all(self.program, facts, self.options, self.names), facts)
@@ -361,16 +364,25 @@ class _Conversion:
         return facts
 
     def unreached(self, facts: Facts) -> dict[Callee, dict[str, Kind]]:
-        """The forwards that only torch's own containers call (nn.Sequential, say): batched in their arguments."""
+        """What only torch calls, batched in its arguments: children of nn.Sequential, functions given to grad."""
         found: dict[Callee, dict[str, Kind]] = {}
+        for callee in list(facts.params):
+            for node in tree.walk(callee.node):
+                func = facts.kind(node.func) if isinstance(node, tree.Call) else None
+                if not isinstance(func, Static) or func.what not in ("torch", "if2where", "module"):
+                    continue
+                assert isinstance(node, tree.Call)
+                for kind in (facts.kind(a.value) for a in node.args):
+                    for given in kind.keys if isinstance(kind, Function) else ():
+                        if given not in facts.params:
+                            found[given] = entry_kinds(self.program, given, _all_batched(given))
         for seen in list(self.program.objects.values()):
             for module in list(seen.values()):
                 for child in module.modules() if isinstance(module, torch.nn.Module) else ():
                     kind = self.program.observe(child)
                     for callee in self.program.methods(kind.key, "forward") if isinstance(kind, Instance) else ():
                         if callee not in facts.params:
-                            specs = {p.name: "batched" for p in callee.positional[1:] if p.default is None}
-                            found[callee] = entry_kinds(self.program, callee, specs)
+                            found[callee] = entry_kinds(self.program, callee, _all_batched(callee))
                             found[callee][callee.params[0].name] = kind
         return found
 
@@ -404,6 +416,10 @@ class _Conversion:
                 setattr(holder, name, value)
             elif not hasattr(type(self.fn), name):  # an object's class: its __dict__ is the original's own
                 setattr(type(holder), name, staticmethod(value) if callable(value) else value)
+
+
+def _all_batched(callee: Callee) -> dict[str, Any]:
+    return {p.name: "batched" for p in callee.params if p.default is None and p.kind != "double star"}
 
 
 def _texts(rewrite: Rewrite) -> tuple[str, str]:

@@ -185,17 +185,30 @@ class LiveProgram(Program):
 
     def methods(self, info: ClassInfo, name: str) -> frozenset[Callee]:
         assert isinstance(info, LiveClass)
-        for cls in info.cls.__mro__:
+        return self._method_of(info.cls, name)
+
+    def inherited(self, receiver: ClassInfo, owner: ClassInfo, name: str) -> frozenset[Callee]:
+        assert isinstance(receiver, LiveClass)
+        assert isinstance(owner, LiveClass)
+        lineage = receiver.cls.__mro__
+        after = lineage[lineage.index(owner.cls) + 1 :] if owner.cls in lineage else ()
+        for cls in after:
             if name in vars(cls):
-                owner = self.class_info(cls)
-                function = plain(vars(cls)[name])
+                return self._method_of(cls, name)
+        return frozenset()
+
+    def _method_of(self, cls: type, name: str) -> frozenset[Callee]:
+        for base in cls.__mro__:
+            if name in vars(base):
+                owner = self.class_info(base)
+                function = plain(vars(base)[name])
                 if owner is None or function is None:
                     return frozenset()
                 try:
                     callee = self.callee_of(unwrapped(function), owner)
                 except SourceUnavailable:
                     return frozenset()
-                self.methods_read.setdefault(info.cls, {})[name] = function
+                self.methods_read.setdefault(cls, {})[name] = function
                 return frozenset([callee])
         return frozenset()
 
@@ -354,6 +367,8 @@ def library(value: Any) -> Kind | None:
         if getattr(space, name, None) is value:
             return Static("torch", f"{space.__name__}.{name}")
     home = getattr(value, "__module__", None) or type(value).__module__
+    if isinstance(value, types.FunctionType) and not library_code(value):
+        return None  # whatever its __module__ says: exec leaves it to be the builtins'
     root = home.split(".")[0]
     if root in _KNOWN:
         return Static(_KNOWN[root], f"{home}.{name}")
@@ -374,6 +389,11 @@ def unwrapped(function: types.FunctionType) -> types.FunctionType:
 def is_mapped(function: Any) -> bool:
     """Whether it is what if2where.vmap gives."""
     return isinstance(function, types.FunctionType) and function.__dict__.get("if2where_mapped") is True
+
+
+def is_converted(function: Any) -> bool:
+    """Whether if2where.convert has made it."""
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith("<if2where ")
 
 
 def library_code(function: types.FunctionType) -> bool:

@@ -93,6 +93,7 @@ class Rebuilder:
         elif isinstance(value, functools.partial):
             yield value.func
         elif isinstance(value, type):
+            yield from (b for b in value.__mro__[1:] if b in self.program.methods_read)  # by super()
             yield from self.program.methods_read.get(value, {}).values()
             for name in self.program.attributes_read.get(value, ()):
                 yield from self.program.stored(value, name)
@@ -180,7 +181,9 @@ class Rebuilder:
         if cls in self.classes:
             return self.classes[cls]
         namespace: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-        made = types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(namespace))
+        # super() in a method of the class goes on to the next in line: the converted bases come in right there.
+        lineage = [self.view_class(b) for b in cls.__mro__[1:] if b in self.program.methods_read and self.leads(b)]
+        made = types.new_class(cls.__name__, (cls, *lineage), {}, lambda ns: ns.update(namespace))
         made.__qualname__ = cls.__qualname__
         self.classes[cls] = made
         for name, function in self.program.methods_read.get(cls, {}).items():
