@@ -126,7 +126,7 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
             entries[callee] = entry_kinds(program, callee, target.batched)
     facts = infer(program, entries)
     shared = [m.tree for m in program.modules]
-    rewrites = [_refused_if_shared(r, shared) for r in rewrite_all(program, facts, options, module_names)]
+    rewrites = [refused_if_shared(r, shared) for r in rewrite_all(program, facts, options, module_names)]
     rewrites = with_callers_of_refused(rewrites, facts)
     for k, module in modules:
         results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
@@ -211,7 +211,7 @@ def rewrite_all(program: Program, facts: Facts, options: Options, names_of: Call
     ]
 
 
-def _refused_if_shared(rewrite: Rewrite, trees: Seq[ast.AST]) -> Rewrite:
+def refused_if_shared(rewrite: Rewrite, trees: Seq[ast.AST]) -> Rewrite:
     """A function that somebody calls with plain numbers stays: torch.where takes no Python bool."""
     callee = rewrite.callee
     if not rewrite.changed or callee.span is None or callee.span.parent is not None or callee.owner is not None:
@@ -251,14 +251,14 @@ def _rewrite(
     new = tidy(ctx, new)
     new = name_versions(ctx, new, names.taken | _identifiers(callee.node) | {names.torch, names.helper})
     made_torch = any(isinstance(n, tree.Select | tree.TorchName) for n in tree.walk(new))
-    if made_torch and names.torch in _bound_otherwise(callee.node):
+    if made_torch and names.torch in bound_otherwise(callee.node):
         finding = Finding("unsupported", callee.node.at, f"`{names.torch}` is not torch in this function", callee)
         return Rewrite(callee, callee.unit.text, (finding,), tuple(ctx.notes))
     text = emit_function(callee.unit, new, names.torch, names.helper)
     return Rewrite(callee, text, (), tuple(ctx.notes), made_torch, ctx.uses_helper)
 
 
-def _bound_otherwise(root: tree.Node) -> frozenset[str]:
+def bound_otherwise(root: tree.Node) -> frozenset[str]:
     """The names that the function, or one inside it, binds to something else than the module does."""
     imported = {n for s in tree.walk(root) if isinstance(s, tree.Import) for n, dotted in s.names if dotted == n}
     found = {p.name for p in tree.walk(root) if isinstance(p, tree.Parameter)}

@@ -20,9 +20,11 @@ from if2where.pipeline import (
     Names,
     Options,
     Rewrite,
+    bound_otherwise,
     deep_recursion,
     diagnostic_of,
     entry_kinds,
+    refused_if_shared,
     rewrite_all,
     with_callers_of_refused,
 )
@@ -235,7 +237,9 @@ class _Conversion:
         if library(self.fn) is not None and not hasattr(self.fn, "__wrapped__"):
             return _Kept(self.fn, self.fn, ())  # torch's own functions need nothing
         facts = self.infer(self.entry())
-        rewrites = with_callers_of_refused(rewrite_all(self.program, facts, self.options, self.names), facts)
+        reached = [c.span.node for c in facts.params if c.span is not None]
+        rewrites = [refused_if_shared(r, reached) for r in rewrite_all(self.program, facts, self.options, self.names)]
+        rewrites = with_callers_of_refused(rewrites, facts)
         refusals = sorted(
             {diagnostic_of(f, r.callee.module.source.path) for r in rewrites for f in r.refusals},
             key=lambda d: (d.path, d.line, d.col, d.code.code),
@@ -267,17 +271,22 @@ class _Conversion:
             self.program.observe(target.receiver)
         if library_code(target.function):
             return {}  # nn.Sequential and its like: only what is in it can need converting
+        entries = self.applied(target, self.call.in_dims)
+        ((self.first, kinds),) = entries.items()
+        self.observe_arguments(self.first, kinds, (target.receiver is not None) + len(target.args))
+        return entries
+
+    def applied(self, target: _Target, in_dims: Any) -> dict[Callee, dict[str, Kind]]:
+        """The function with what it is bound to, its other parameters batched by in_dims."""
         callee = self.program.callee_of(target.function, self.owner(target))
-        self.first = callee
         method = target.receiver is None and _in_class(callee)
-        kinds = entry_kinds(self.program, callee, self.batched(callee, target, method))
+        kinds = entry_kinds(self.program, callee, self.batched(callee, target, method, in_dims))
         bound = ([] if target.receiver is None else [target.receiver]) + list(target.args)
         for p, value in zip(callee.positional, bound, strict=False):
             kinds[p.name] = self.program.observe(value)
         for name, value in target.keywords.items():
             if name in kinds:
                 kinds[name] = self.program.observe(value)
-        self.observe_arguments(callee, kinds, len(bound))
         return {callee: kinds}
 
     def owner(self, target: _Target) -> LiveClass | None:
@@ -295,9 +304,8 @@ class _Conversion:
                     return self.program.class_info(base)
         return None
 
-    def batched(self, callee: Callee, target: _Target, method: bool) -> dict[str, Any]:
+    def batched(self, callee: Callee, target: _Target, method: bool, dims: Any) -> dict[str, Any]:
         """The in_dims of each parameter that vmap's arguments can reach."""
-        dims = self.call.in_dims
         given = None if self.call.args is None else len(self.call.args)
         specs: dict[str, Any] = {}
         filled = (target.receiver is not None) + len(target.args)
@@ -376,6 +384,8 @@ class _Conversion:
                     for given in kind.keys if isinstance(kind, Function) else ():
                         if given not in facts.params:
                             found[given] = entry_kinds(self.program, given, _all_batched(given))
+        for partial in list(self.program.partials.values()):
+            found.update((c, k) for c, k in self.applied(_target(partial), 0).items() if c not in facts.params)
         for seen in list(self.program.objects.values()):
             for module in list(seen.values()):
                 for child in module.modules() if isinstance(module, torch.nn.Module) else ():
@@ -391,10 +401,12 @@ class _Conversion:
         functions = self.program.functions[callee]
         scope = functions[0].__globals__
         taken = frozenset(scope) | {n for f in functions for n in f.__code__.co_freevars}
-        named = [n for n in dict.fromkeys(["torch", *scope]) if all(value_of(n, f) is torch for f in functions)]
         used = {n.id for n in tree.walk(callee.node) if isinstance(n, tree.Name)}
-        name = next((n for n in named if n in used), named[0] if named else _fresh("torch", taken | used))
-        helper = _fresh("any_active", frozenset(used))
+        bound = bound_otherwise(callee.node)
+        candidates = [n for n in dict.fromkeys(["torch", *scope]) if n not in bound]
+        named = [n for n in candidates if all(value_of(n, f) is torch for f in functions)]
+        name = next((n for n in named if n in used), named[0] if named else _fresh("torch", taken | used | bound))
+        helper = _fresh("any_active", used | bound)
         return Names(name, helper, bool(named), True, taken)
 
     # --- putting it together ----------------------------------------------------------------

@@ -33,6 +33,7 @@ from if2where.module import Function as FunctionSpan
 from if2where.module import Module
 from if2where.program import Callee, ClassInfo, Program
 from if2where.runtime.sources import SourceUnavailable, locate
+from if2where.select import select
 
 #: Packages that inference knows by name; their own source is not looked into.
 _KNOWN = {
@@ -87,6 +88,7 @@ class LiveProgram(Program):
         self.functions: dict[Callee, list[types.FunctionType]] = {}
         self.names: dict[Callee, set[str]] = {}
         self.classes: dict[type, LiveClass | None] = {}
+        self.partials: dict[int, functools.partial[Any]] = {}
         self.objects: dict[type, dict[int, Any]] = {}
         self.methods_read: dict[type, dict[str, types.FunctionType]] = {}
         self.attributes_read: dict[type, set[str]] = {}
@@ -95,6 +97,7 @@ class LiveProgram(Program):
         self._globals: dict[int, dict[str, Any]] = {}
         self._owners: dict[int, LiveClass] = {}
         self._observing: set[int] = set()
+        self._kept_out: dict[int, frozenset[int]] = {}
 
     # --- functions --------------------------------------------------------------------------
 
@@ -260,13 +263,28 @@ class LiveProgram(Program):
             return Static("module", f"{value.__module__}.{value.__qualname__}") if info is None else ClassObject(info)
         if type(value) in (tuple, list, dict):
             return self._container(value)
+        if isinstance(value, functools.partial):
+            self.partials[id(value)] = value
+            return Unknown(True)
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Kind:
         try:
-            return Function(frozenset([self.callee_of(function)]))
+            callee = self.callee_of(function)
         except SourceUnavailable:
             return Static("module", f"{function.__module__}.{function.__qualname__}")
+        assert callee.span is not None
+        if id(callee.span.node) in self._skipped(callee.module):
+            return Static("module", callee.name)
+        return Function(frozenset([callee]))
+
+    def _skipped(self, module: Module) -> frozenset[int]:
+        """What a comment keeps out: such a function is somebody else's business."""
+        if "if2where:" not in module.source.text:
+            return frozenset()
+        if id(module) not in self._kept_out:
+            self._kept_out[id(module)] = select(module, "vmapped").skipped
+        return self._kept_out[id(module)]
 
     def _method(self, method: types.MethodType) -> Kind:
         receiver = self.observe(method.__self__)
@@ -327,8 +345,6 @@ def plain(value: Any) -> types.FunctionType | None:
         value = value.__func__
     elif isinstance(value, property):
         value = value.fget
-    elif isinstance(value, functools.cached_property):
-        value = value.func
     return value if isinstance(value, types.FunctionType) else None
 
 

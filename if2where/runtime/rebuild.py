@@ -221,11 +221,11 @@ class _ModuleView(types.ModuleType):
 
     def __init__(self, module: types.ModuleType, rebuilder: Rebuilder) -> None:
         super().__init__(module.__name__, module.__doc__)
-        self.__dict__.update(__if2where_module=module, __if2where_rebuilder=rebuilder)
+        self.__dict__.update(_if2where_module=module, _if2where_rebuilder=rebuilder)
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        return own["__if2where_rebuilder"].stand_in(getattr(own["__if2where_module"], name))
+        return own["_if2where_rebuilder"].stand_in(getattr(own["_if2where_module"], name))
 
 
 def _attribute(name: str, rebuilder: Rebuilder) -> property:
