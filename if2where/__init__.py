@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from if2where.pipeline import Conversion, Options, convert_source
-    from if2where.runtime.functions import ConversionRefused, convert
+    from if2where.runtime.functions import ConversionRefused, convert, vmap
     from if2where.runtime.loops import any_active
     from if2where.runtime.sources import SourceUnavailable
 
@@ -18,6 +18,7 @@ __all__ = [
     "any_active",
     "convert",
     "convert_source",
+    "vmap",
 ]
 
 _HOMES = {
@@ -28,6 +29,7 @@ _HOMES = {
     "any_active": "if2where.runtime.loops",
     "convert": "if2where.runtime.functions",
     "convert_source": "if2where.pipeline",
+    "vmap": "if2where.runtime.functions",
 }
 
 

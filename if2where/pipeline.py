@@ -131,7 +131,8 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
             entries[callee] = entry_kinds(program, callee, target.batched)
     facts = infer(program, entries)
     out = {c for k, module in modules for c in facts.params if c.module is module and _kept_out(c, selections[k])}
-    rewrites = with_callers_of_refused(rewrite_all(program, facts, options, _names_of, out), facts)
+    trees = [m.tree for m in program.modules]
+    rewrites = with_callers_of_refused(rewrite_all(program, facts, options, _names_of, trees, out), facts)
     for k, module in modules:
         results[k] = _assemble(module, selections[k], [r for r in rewrites if r.callee.module is module])
     return [results[k] for k in range(len(sources))]
@@ -217,12 +218,16 @@ def rewrite_all(
     facts: Facts,
     options: Options,
     names_of: Callable[[Callee], Names],
+    trees: Seq[ast.AST],
     kept_out: Set[Callee] = frozenset(),
 ) -> list[Rewrite]:
-    """The conversion of every function that inference reached; ``names_of`` tells how each reaches torch."""
+    """The conversion of every function that inference reached.
+
+    ``names_of`` tells how each reaches torch, ``trees`` are where it may be called with plain numbers.
+    """
     conversion = _Functions(program, facts, options, names_of)
     callees = [c for c in facts.params if c.parent is None and c not in kept_out]
-    numbered = {c: at for c in callees if (at := _called_with_numbers(c, program)) is not None}
+    numbered = {c: at for c in callees if (at := _called_with_numbers(c, trees)) is not None}
     while True:
         rewrites = [conversion.rewritten(c) for c in callees]
         # A helper that others call with plain numbers stays as it is; the converted one stands beside it.
@@ -248,13 +253,13 @@ def _refused_for_numbers(rewrite: Rewrite, line: int) -> Rewrite:
     return Rewrite(callee, callee.unit.text, (finding,), ())
 
 
-def _called_with_numbers(callee: Callee, program: Program) -> int | None:
+def _called_with_numbers(callee: Callee, trees: Seq[ast.AST]) -> int | None:
     """The line of a call with plain numbers only: torch.where takes no Python bool."""
     if callee.span is None or callee.span.parent is not None or callee.owner is not None:
         return None
     name = callee.span.qualname
-    for module in program.modules:
-        for node in ast.walk(module.tree):
+    for root in trees:
+        for node in ast.walk(root):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
                 if node.args and all(map(_is_number, node.args)):
                     return node.lineno
@@ -330,7 +335,7 @@ class _Functions:
         taken = names.taken | _identifiers(callee.node) | {names.torch, names.helper}
         if mask is not None:
             taken |= {mask.id}
-        torch = names.torch if names.torch not in _bound_otherwise(callee.node) else _another_name(taken)
+        torch = names.torch if names.torch not in bound_otherwise(callee.node) else _another_name(taken)
         new = name_versions(ctx, new, taken | {torch})
         if twin is not None and isinstance(new, tree.FunctionDef):
             extra = (tree.Parameter(mask.id, "keyword"),) if mask is not None else ()
@@ -345,7 +350,7 @@ def _another_name(taken: frozenset[str]) -> str:
     return next(n for k in range(len(taken) + 1) if (n := f"_torch{k or ''}") not in taken)
 
 
-def _bound_otherwise(root: tree.Node) -> frozenset[str]:
+def bound_otherwise(root: tree.Node) -> frozenset[str]:
     """The names that the function, or one inside it, binds to something else than the module does."""
     imported = {n for s in tree.walk(root) if isinstance(s, tree.Import) for n, dotted in s.names if dotted == n}
     found = {p.name for p in tree.walk(root) if isinstance(p, tree.Parameter)}

@@ -247,6 +247,15 @@ class Program:
                 return frozenset([self.callee(found[-1])])
         return frozenset()
 
+    def inherited(self, receiver: ClassInfo, owner: ClassInfo, name: str) -> frozenset[Callee]:
+        """The method that ``super()`` finds in a method of the owner, for an object of the receiver's class."""
+        lineage = list(self.bases(receiver))
+        for cls in lineage[lineage.index(owner) + 1 :] if owner in lineage else ():
+            found = [n for n in cls.node.body if isinstance(n, ast.FunctionDef) and n.name == name]
+            if found:
+                return frozenset([self.callee(found[-1])])
+        return frozenset()
+
     def class_attribute(self, info: ClassInfo, name: str) -> Kind | None:
         for cls in self.bases(info):
             for stmt in cls.node.body:

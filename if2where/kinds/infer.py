@@ -613,6 +613,10 @@ class _Frame:
             if not base.made and not kinds:
                 return Unknown(False)
             return join_all(kinds) if kinds else BOTTOM
+        if isinstance(base, Static) and base.what == "super" and base.value is not MISSING:
+            receiver, owner = base.value
+            methods = self.i.program.inherited(receiver.key, owner, attr)
+            return Bound(receiver, methods) if methods else calls.attribute(Unknown(False), attr, None, None)
         if isinstance(base, ClassObject):
             methods = self.i.program.methods(base.key, attr)
             if methods:
@@ -765,6 +769,8 @@ class _Frame:
 
     def call(self, node: tree.Call, env: Env) -> Kind:
         func = self.expr(node.func, env)
+        if func == Static("builtin", "super") and not node.args:
+            return self.super_object(env)
         positional: list[Kind] = []
         keywords: dict[str, Kind] = {}
         exact = True
@@ -787,6 +793,16 @@ class _Frame:
                 positional.append(kind)
         self.drop_paths(node, func, env)
         return self.apply(func, positional, keywords, node, exact)
+
+    def super_object(self, env: Env) -> Kind:
+        """What ``super()`` gives in a method: its object, seen from the class that the method stands in."""
+        root = self.callee
+        while root.parent is not None:
+            root = root.parent
+        if root.owner is None or not root.positional:
+            return Unknown(False)
+        receiver = self.name(root.positional[0].name, env)
+        return Static("super", (receiver, root.owner)) if isinstance(receiver, Instance) else Unknown(False)
 
     def drop_paths(self, node: tree.Call, func: Kind, env: Env) -> None:
         """A function of the program may change the attributes of what it is given."""

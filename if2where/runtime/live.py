@@ -10,14 +10,13 @@ import builtins
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from if2where.kinds.lattice import (
-    BOTTOM,
     Bound,
     ClassObject,
     Function,
@@ -28,13 +27,13 @@ from if2where.kinds.lattice import (
     Static,
     Tensor,
     Unknown,
-    join,
     join_all,
 )
 from if2where.module import Function as FunctionSpan
 from if2where.module import Module
 from if2where.program import Callee, ClassInfo, Program
 from if2where.runtime.sources import SourceUnavailable, locate
+from if2where.select import select
 
 #: Packages that inference knows by name; their own source is not looked into.
 _KNOWN = {
@@ -59,6 +58,22 @@ class LiveClass(ClassInfo):
     cls: type
 
 
+class Trace(NamedTuple):
+    """What a name stood for outside a function: the object where its identity matters, else its type."""
+
+    function: Any  # types.FunctionType, which a type checker takes for a method here
+    name: str
+    value: Any
+    exact: bool
+
+    def holds(self) -> bool:
+        now = value_of(self.name, self.function)
+        return now is self.value if self.exact else type(now) is self.value
+
+
+_IDENTITIES = (types.FunctionType, types.MethodType, types.ModuleType, type)
+
+
 class LiveProgram(Program):
     """Functions are registered by ``callee_of``; whatever inference asks for by name is looked up in them.
 
@@ -73,6 +88,7 @@ class LiveProgram(Program):
         self.functions: dict[Callee, list[types.FunctionType]] = {}
         self.names: dict[Callee, set[str]] = {}
         self.classes: dict[type, LiveClass | None] = {}
+        self.partials: dict[int, functools.partial[Any]] = {}
         self.objects: dict[type, dict[int, Any]] = {}
         self.methods_read: dict[type, dict[str, types.FunctionType]] = {}
         self.attributes_read: dict[type, set[str]] = {}
@@ -81,6 +97,7 @@ class LiveProgram(Program):
         self._globals: dict[int, dict[str, Any]] = {}
         self._owners: dict[int, LiveClass] = {}
         self._observing: set[int] = set()
+        self._kept_out: dict[int, frozenset[int]] = {}
 
     # --- functions --------------------------------------------------------------------------
 
@@ -102,6 +119,17 @@ class LiveProgram(Program):
 
     def _owner(self, module: Module, span: FunctionSpan) -> ClassInfo | None:
         return self._owners.get(id(span.node))
+
+    def trace(self, leads: Callable[[Any], bool]) -> tuple[Trace, ...]:
+        """Everything that names stood for, so that a later change can be told."""
+        found: list[Trace] = []
+        for callee, functions in self.functions.items():
+            for f in functions:
+                for name in self.names.get(callee, ()):
+                    value = value_of(name, f)
+                    exact = isinstance(value, _IDENTITIES) or leads(value)
+                    found.append(Trace(f, name, value if exact else type(value), exact))
+        return tuple(found)
 
     # --- names ------------------------------------------------------------------------------
 
@@ -133,12 +161,13 @@ class LiveProgram(Program):
     def class_info(self, cls: type) -> LiveClass | None:
         """The class with its place in the source; None where there is none, or it is a library's own."""
         if cls not in self.classes:
-            self.classes[cls] = None if _library(cls) is not None else self._find_class(cls)
+            self.classes[cls] = None if library(cls) is not None else self._find_class(cls)
         return self.classes[cls]
 
     def _find_class(self, cls: type) -> LiveClass | None:
         for value in vars(cls).values():
             function = plain(value)
+            function = None if function is None else unwrapped(function)
             if function is None or function.__qualname__.rpartition(".")[0] != cls.__qualname__:
                 continue
             try:
@@ -159,17 +188,30 @@ class LiveProgram(Program):
 
     def methods(self, info: ClassInfo, name: str) -> frozenset[Callee]:
         assert isinstance(info, LiveClass)
-        for cls in info.cls.__mro__:
+        return self._method_of(info.cls, name)
+
+    def inherited(self, receiver: ClassInfo, owner: ClassInfo, name: str) -> frozenset[Callee]:
+        assert isinstance(receiver, LiveClass)
+        assert isinstance(owner, LiveClass)
+        lineage = receiver.cls.__mro__
+        after = lineage[lineage.index(owner.cls) + 1 :] if owner.cls in lineage else ()
+        for cls in after:
             if name in vars(cls):
-                owner = self.class_info(cls)
-                function = plain(vars(cls)[name])
+                return self._method_of(cls, name)
+        return frozenset()
+
+    def _method_of(self, cls: type, name: str) -> frozenset[Callee]:
+        for base in cls.__mro__:
+            if name in vars(base):
+                owner = self.class_info(base)
+                function = plain(vars(base)[name])
                 if owner is None or function is None:
                     return frozenset()
                 try:
-                    callee = self.callee_of(function, owner)
+                    callee = self.callee_of(unwrapped(function), owner)
                 except SourceUnavailable:
                     return frozenset()
-                self.methods_read.setdefault(info.cls, {})[name] = function
+                self.methods_read.setdefault(cls, {})[name] = function
                 return frozenset([callee])
         return frozenset()
 
@@ -198,21 +240,22 @@ class LiveProgram(Program):
         if value is None:
             return Unknown(False)
         if isinstance(value, torch.Tensor):
-            return Tensor(False)
+            return Tensor(is_batched(value))
         for type_, what in _SCALARS:
             if type(value) is type_:
                 return Static(what)
         if isinstance(value, torch.dtype):
             return Static("dtype")
-        known = _library(value)
+        known = library(value)
         if known is not None:
             return known
         if isinstance(value, types.ModuleType):
             return Static("program", value)
         if isinstance(value, types.FunctionType):
-            if _library_code(value) and hasattr(value, "__wrapped__"):
-                return self.observe(value.__wrapped__)  # no_grad and its like: the wrapper is rebuilt around it
-            return self._function(value)
+            inner = unwrapped(value)
+            if is_mapped(inner):
+                return Unknown(True)  # if2where.vmap's result: converts what it maps when it is called
+            return self._function(inner)
         if isinstance(value, types.MethodType):
             return self._method(value)
         if isinstance(value, type):
@@ -220,13 +263,28 @@ class LiveProgram(Program):
             return Static("module", f"{value.__module__}.{value.__qualname__}") if info is None else ClassObject(info)
         if type(value) in (tuple, list, dict):
             return self._container(value)
+        if isinstance(value, functools.partial):
+            self.partials[id(value)] = value
+            return Unknown(True)
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Kind:
         try:
-            return Function(frozenset([self.callee_of(function)]))
+            callee = self.callee_of(function)
         except SourceUnavailable:
             return Static("module", f"{function.__module__}.{function.__qualname__}")
+        assert callee.span is not None
+        if id(callee.span.node) in self._skipped(callee.module):
+            return Static("module", callee.name)
+        return Function(frozenset([callee]))
+
+    def _skipped(self, module: Module) -> frozenset[int]:
+        """What a comment keeps out: such a function is somebody else's business."""
+        if "if2where:" not in module.source.text:
+            return frozenset()
+        if id(module) not in self._kept_out:
+            self._kept_out[id(module)] = select(module, "vmapped").skipped
+        return self._kept_out[id(module)]
 
     def _method(self, method: types.MethodType) -> Kind:
         receiver = self.observe(method.__self__)
@@ -261,6 +319,9 @@ class LiveProgram(Program):
         return Unknown(False) if info is None else Instance(info, False)
 
 
+#: Whether a tensor is inside a vmap that runs now, and batched there: bool of a tensor.
+is_batched: Any = torch._C._functorch.is_batchedtensor
+
 _SCALARS = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
 
 
@@ -284,8 +345,6 @@ def plain(value: Any) -> types.FunctionType | None:
         value = value.__func__
     elif isinstance(value, property):
         value = value.fget
-    elif isinstance(value, functools.cached_property):
-        value = value.func
     return value if isinstance(value, types.FunctionType) else None
 
 
@@ -303,7 +362,7 @@ def _stored(value: Any, name: str) -> Any:
     return _ABSENT
 
 
-def _library(value: Any) -> Kind | None:
+def library(value: Any) -> Kind | None:
     """The kind of what belongs to torch, math, numpy, Python's library or the builtins; None for all else."""
     if isinstance(value, types.ModuleType):
         root = value.__name__.split(".")[0]
@@ -324,6 +383,8 @@ def _library(value: Any) -> Kind | None:
         if getattr(space, name, None) is value:
             return Static("torch", f"{space.__name__}.{name}")
     home = getattr(value, "__module__", None) or type(value).__module__
+    if isinstance(value, types.FunctionType) and not library_code(value):
+        return None  # whatever its __module__ says: exec leaves it to be the builtins'
     root = home.split(".")[0]
     if root in _KNOWN:
         return Static(_KNOWN[root], f"{home}.{name}")
@@ -332,7 +393,26 @@ def _library(value: Any) -> Kind | None:
     return None
 
 
-def _library_code(function: types.FunctionType) -> bool:
+def unwrapped(function: types.FunctionType) -> types.FunctionType:
+    """The function under a library's wrapper (no_grad's, say), which is rebuilt around what stands in for it."""
+    while library_code(function) and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
+        if is_mapped(function):
+            break
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    return function
+
+
+def is_mapped(function: Any) -> bool:
+    """Whether it is what if2where.vmap gives."""
+    return isinstance(function, types.FunctionType) and function.__dict__.get("if2where_mapped") is True
+
+
+def is_converted(function: Any) -> bool:
+    """Whether if2where.convert has made it."""
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename.startswith("<if2where ")
+
+
+def library_code(function: types.FunctionType) -> bool:
     """Whether the code is a library's own, whatever functools.wraps has written on the function."""
     root = str(function.__globals__.get("__name__", "")).split(".")[0]
     return root in _KNOWN or _standard(root)
@@ -340,6 +420,3 @@ def _library_code(function: types.FunctionType) -> bool:
 
 def _standard(root: str) -> bool:
     return root in sys.stdlib_module_names and root != "__main__"
-
-
-__all__ = ["ABSENT", "BOTTOM", "LiveClass", "LiveProgram", "join", "value_of"]

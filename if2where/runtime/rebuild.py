@@ -18,6 +18,7 @@ import functools
 import itertools
 import linecache
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ class Rebuilder:
         self.twin_functions: dict[tuple[int, str], types.FunctionType] = {}
         self.callees = {id(f): callee for callee, fs in program.functions.items() for f in fs}
         self.functions: dict[int, types.FunctionType] = {}
-        self.classes: dict[type, type] = {}
+        self.classes: dict[type, type[Any]] = {}
         self.views: dict[int, tuple[Any, Any]] = {}
         self._leads: dict[int, tuple[Any, bool]] = {}
 
@@ -99,6 +100,7 @@ class Rebuilder:
         elif isinstance(value, functools.partial):
             yield value.func
         elif isinstance(value, type):
+            yield from (b for b in value.__mro__[1:] if b in self.program.methods_read)  # by super()
             yield from self.program.methods_read.get(value, {}).values()
             for name in self.program.attributes_read.get(value, ()):
                 yield from self.program.stored(value, name)
@@ -148,9 +150,10 @@ class Rebuilder:
     def _wrapper(self, original: types.FunctionType) -> types.FunctionType:
         """A decorator's wrapper (no_grad's, say), around what stands in for the function that it wraps."""
         inner = original.__wrapped__  # type: ignore[attr-defined]
-        cells = []
-        for cell in original.__closure__ or ():
-            cells.append(types.CellType(self.stand_in(inner)) if _holds(cell, inner) else cell)
+        old = original.__closure__ or ()
+        if not any(_holds(cell, inner) for cell in old):
+            raise TypeError(f"{original.__qualname__}: its wrapper keeps the function out of sight; convert it first")
+        cells = [types.CellType(self.stand_in(inner)) if _holds(cell, inner) else cell for cell in old]
         made = types.FunctionType(
             original.__code__, original.__globals__, original.__name__, original.__defaults__, tuple(cells)
         )
@@ -205,11 +208,13 @@ class Rebuilder:
 
     # --- views ------------------------------------------------------------------------------
 
-    def view_class(self, cls: type) -> type:
+    def view_class(self, cls: type[Any]) -> type[Any]:
         if cls in self.classes:
             return self.classes[cls]
         namespace: dict[str, Any] = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-        made: type = types.new_class(cls.__name__, (cls,), {}, lambda ns: ns.update(namespace))
+        # super() in a method of the class goes on to the next in line: the converted bases come in right there.
+        lineage = [self.view_class(b) for b in cls.__mro__[1:] if b in self.program.methods_read and self.leads(b)]
+        made = types.new_class(cls.__name__, (cls, *lineage), {}, lambda ns: ns.update(namespace))
         made.__qualname__ = cls.__qualname__
         self.classes[cls] = made
         for name, function in self.program.methods_read.get(cls, {}).items():
@@ -234,7 +239,7 @@ class Rebuilder:
             return self.views[id(value)][1]
         cls = self.view_class(type(value))
         if isinstance(value, tuple):
-            made: Any = tuple.__new__(cls, value)
+            made = tuple.__new__(cls, value)
         elif hasattr(value, "__dict__") and not any(vars(c).get("__slots__") for c in type(value).__mro__):
             made = object.__new__(cls)
             object.__setattr__(made, "__dict__", value.__dict__)
@@ -251,11 +256,11 @@ class _ModuleView(types.ModuleType):
 
     def __init__(self, module: types.ModuleType, rebuilder: Rebuilder) -> None:
         super().__init__(module.__name__, module.__doc__)
-        self.__dict__.update(__if2where_module=module, __if2where_rebuilder=rebuilder)
+        self.__dict__.update(_if2where_module=module, _if2where_rebuilder=rebuilder)
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        return own["__if2where_rebuilder"].stand_in(getattr(own["__if2where_module"], name))
+        return own["_if2where_rebuilder"].stand_in(getattr(own["_if2where_module"], name))
 
 
 def _attribute(name: str, rebuilder: Rebuilder) -> property:
@@ -381,11 +386,8 @@ def shown_text(module: Module, span: Any, text: str | None) -> tuple[str, Any]:
 
 def _renamed(code: types.CodeType, root: types.CodeType, original: types.FunctionType) -> types.CodeType:
     """The code with the qualified names that it and its inner functions would have had in their place."""
-    if not hasattr(code, "co_qualname"):
+    if sys.version_info < (3, 11):
         return code
     consts = tuple(_renamed(c, root, original) if isinstance(c, types.CodeType) else c for c in code.co_consts)
-    own: Any = code  # typed for Python 3.10, which has no qualified names
-    whole: Any = root
-    qualname = original.__qualname__ + own.co_qualname.removeprefix(whole.co_qualname)
-    renamed: types.CodeType = own.replace(co_consts=consts, co_qualname=qualname)
-    return renamed
+    qualname = original.__qualname__ + code.co_qualname.removeprefix(root.co_qualname)
+    return code.replace(co_consts=consts, co_qualname=qualname)

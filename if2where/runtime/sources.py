@@ -52,18 +52,16 @@ def locate(function: types.FunctionType) -> tuple[Module, Function]:
 
 def _holds(stmt: ast.stmt, line: int) -> bool:
     decorators = getattr(stmt, "decorator_list", [])
-    first: int = min([stmt.lineno, *(d.lineno for d in decorators)])
-    return first <= line <= (stmt.end_lineno or stmt.lineno)
+    first = min([stmt.lineno, *(d.lineno for d in decorators)])
+    return bool(first <= line <= (stmt.end_lineno or stmt.lineno))
 
 
 def _compile(body: list[ast.stmt], code: types.CodeType) -> types.CodeType:
     tree = ast.Module(body, [])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole: types.CodeType = compile(
-            tree, code.co_filename, "exec", flags=code.co_flags & _FUTURE, dont_inherit=True
-        )
-    return whole
+        made: types.CodeType = compile(tree, code.co_filename, "exec", flags=code.co_flags & _FUTURE, dont_inherit=True)
+    return made
 
 
 def _at(candidates: list[Function], code: types.CodeType) -> Function | None:
@@ -158,9 +156,8 @@ def compiled(
         inner = _like("class C: pass", inner, owner or "C")
     outer = _like(f"def outer({', '.join(around)}): pass", inner, "outer")
     tree = ast.fix_missing_locations(ast.Module([outer], []))
-    found: types.CodeType = compile(
-        tree, filename or code.co_filename, "exec", flags=code.co_flags & _FUTURE, dont_inherit=True
-    )
+    whole = compile(tree, filename or code.co_filename, "exec", flags=code.co_flags & _FUTURE, dont_inherit=True)
+    found: types.CodeType = whole
     for _ in range(3 if wrapped else 2):
         found = next(c for c in found.co_consts if isinstance(c, types.CodeType))
     return found
