@@ -8,27 +8,37 @@ if TYPE_CHECKING:
     from if2where.pipeline import Conversion, Options, convert_source
     from if2where.runtime.functions import ConversionRefused, convert, vmap
     from if2where.runtime.loops import any_active
+    from if2where.runtime.samples import NoInputs
     from if2where.runtime.sources import SourceUnavailable
+    from if2where.runtime.verify import Verification, VerificationError, verify
 
 __all__ = [
     "Conversion",
     "ConversionRefused",
+    "NoInputs",
     "Options",
     "SourceUnavailable",
+    "Verification",
+    "VerificationError",
     "any_active",
     "convert",
     "convert_source",
+    "verify",
     "vmap",
 ]
 
 _HOMES = {
     "Conversion": "if2where.pipeline",
     "ConversionRefused": "if2where.runtime.functions",
+    "NoInputs": "if2where.runtime.samples",
     "Options": "if2where.pipeline",
     "SourceUnavailable": "if2where.runtime.sources",
+    "Verification": "if2where.runtime.verify",
+    "VerificationError": "if2where.runtime.verify",
     "any_active": "if2where.runtime.loops",
     "convert": "if2where.runtime.functions",
     "convert_source": "if2where.pipeline",
+    "verify": "if2where.runtime.verify",
     "vmap": "if2where.runtime.functions",
 }
 
