@@ -94,6 +94,73 @@ def convert(
 
 
 @main.command()
+@click.argument("target", metavar="FILE[::FUNCTION]")
+@click.option(
+    "--inputs", default="", metavar="NAME", help="A function of the file, or module:function, that gives the arguments."
+)
+@click.option("--samples", default=64, show_default=True, help="How many samples are made, where none are given.")
+@click.option("--seed", default=0, show_default=True, help="Makes runs repeat.")
+@click.option("--second-order", is_flag=True, help="Compare second derivatives.")
+@click.option("--forward-mode", is_flag=True, help="Compare the jvp.")
+@click.option("--nested", is_flag=True, help="Compare vmap(vmap(...)).")
+@click.option("--allow-unexercised", is_flag=True, help="Pass although no sample takes one side of a test.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds for each function.")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def verify(
+    target: str,
+    inputs: str,
+    samples: int,
+    seed: int,
+    second_order: bool,
+    forward_mode: bool,
+    nested: bool,
+    allow_unexercised: bool,
+    timeout: float,
+    output_format: str,
+) -> None:
+    """Run functions of FILE sample by sample and converted under vmap, and compare them (needs torch).
+
+    FILE's code is run, each function in a process of its own. Compared are values, dtypes, shapes, gradients and
+    which sides of each test were taken. Without --inputs, a function verify_inputs of the file gives the
+    arguments, or they are made up. Exit status 1 where something differs, is refused or was not exercised.
+    """
+    import json
+
+    from if2where.files import FileError, read
+    from if2where.module import SourceError, decode
+    from if2where.verifying import Request, targets, verify_file
+
+    path, _, name = target.partition("::")
+    try:
+        source = decode(read(Path(path)), path)
+        functions = targets(source, name=name)
+    except (FileError, SourceError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+    if not functions:
+        click.echo(
+            f"error: no function {name!r} in {path}" if name else f"error: nothing in {path} is vmapped", err=True
+        )
+        sys.exit(2)
+    options = {
+        "samples": samples,
+        "seed": seed,
+        "second_order": second_order,
+        "forward_mode": forward_mode,
+        "nested": nested,
+        "allow_unexercised": allow_unexercised,
+    }
+    outcomes = []
+    for outcome in verify_file(source, functions, Request(inputs, timeout, options)):
+        outcomes.append(outcome)
+        if output_format == "text":
+            click.echo(outcome.text)
+    if output_format == "json":
+        click.echo(json.dumps([{"function": o.function, "status": o.status, **o.report} for o in outcomes], indent=2))
+    sys.exit(int(any(o.status != "equal" for o in outcomes)))
+
+
+@main.command()
 @click.argument("code", required=False)
 @click.option("--all", "everything", is_flag=True, help="Explain all codes.")
 def explain(code: str | None, everything: bool) -> None:
