@@ -232,6 +232,8 @@ class _Conversion:
         self.first: Callee | None = None
 
     def run(self) -> _Kept:
+        if isinstance(self.fn, type):
+            raise TypeError(f"cannot convert {self.fn!r}: it is a class; convert its instance, or a method")
         if is_mapped(self.fn) or is_converted(self.fn):
             return _Kept(self.fn, self.fn, ())
         if library(self.fn) is not None and not hasattr(self.fn, "__wrapped__"):
@@ -416,7 +418,7 @@ class _Conversion:
         order = sorted(changed, key=lambda r: r.callee is not self.first)
         shown = [(r.callee.module.source.path, *_texts(r)) for r in order]
         facts = {
-            "source": "\n".join(b for _, _, b in shown) if self.first is None else shown[0][2],
+            "source": _source(made) or "\n".join(b for _, _, b in shown),
             "diff": functools.partial(_diff, tuple(shown)),
             "refusals": (),
             "notes": tuple(diagnostic_of(f, r.callee.module.source.path) for r in changed for f in r.notes),
@@ -428,6 +430,13 @@ class _Conversion:
                 setattr(holder, name, value)
             elif not hasattr(type(self.fn), name):  # an object's class: its __dict__ is the original's own
                 setattr(type(holder), name, staticmethod(value) if callable(value) else value)
+
+
+def _source(made: Any) -> str:
+    """The text of the function under a callable."""
+    if isinstance(made, types.MethodType | functools.partial):
+        return _source(made.__func__ if isinstance(made, types.MethodType) else made.func)
+    return vars(made).get("source", "") if isinstance(made, types.FunctionType) else ""
 
 
 def _all_batched(callee: Callee) -> dict[str, Any]:

@@ -149,7 +149,9 @@ class LiveProgram(Program):
     def imported(self, dotted: str, module: Module) -> Kind:
         """What an import inside a function binds: a package that is known by name, or somebody's module."""
         root = dotted.split(".")[0]
-        return Static(_KNOWN.get(root, "module"), dotted)
+        if root in _KNOWN:
+            return Static(_KNOWN[root], dotted)
+        return Static("module", dotted) if _standard(root) else Unknown(False)
 
     def member(self, module: Any, name: str) -> Kind:
         self.members_read.setdefault(module.__name__, set()).add(name)
@@ -260,7 +262,7 @@ class LiveProgram(Program):
             return self._method(value)
         if isinstance(value, type):
             info = self.class_info(value)
-            return Static("module", f"{value.__module__}.{value.__qualname__}") if info is None else ClassObject(info)
+            return Unknown(False) if info is None else ClassObject(info)
         if type(value) in (tuple, list, dict):
             return self._container(value)
         if isinstance(value, functools.partial):
@@ -272,10 +274,10 @@ class LiveProgram(Program):
         try:
             callee = self.callee_of(function)
         except SourceUnavailable:
-            return Static("module", f"{function.__module__}.{function.__qualname__}")
+            return Unknown(False)
         assert callee.span is not None
         if id(callee.span.node) in self._skipped(callee.module):
-            return Static("module", callee.name)
+            return Unknown(False)
         return Function(frozenset([callee]))
 
     def _skipped(self, module: Module) -> frozenset[int]:
@@ -388,7 +390,7 @@ def library(value: Any) -> Kind | None:
     root = home.split(".")[0]
     if root in _KNOWN:
         return Static(_KNOWN[root], f"{home}.{name}")
-    if _standard(root) or isinstance(value, types.BuiltinFunctionType):
+    if _standard(root):
         return Static("module", f"{home}.{name}")
     return None
 

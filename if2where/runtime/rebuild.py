@@ -153,6 +153,7 @@ class Rebuilder:
         self.functions[id(original)] = made
         _dress(made, original)
         made.__wrapped__ = self.stand_in(inner)  # type: ignore[attr-defined]
+        made.source = getattr(made.__wrapped__, "source", "")  # type: ignore[attr-defined]
         return made
 
     def _converted(self, original: types.FunctionType, callee: Callee) -> types.FunctionType:
