@@ -160,9 +160,11 @@ def vmap(
 
     @functools.wraps(function, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        key = (*map(_sketch, args), *((k, _sketch(v)) for k, v in kwargs.items()))
+        key = tuple(map(_sketch, args))
+        if kwargs:
+            key += tuple((k, _sketch(v)) for k, v in kwargs.items())
         found = mappings.get(key)
-        if found is None or not all(trace.holds() for trace in found[1]):
+        if found is None or (found[1] and not all(trace.holds() for trace in found[1])):
             kept = _converted(function, options, _Call(in_dims, args, kwargs))
             bare = torch.func.vmap(kept.result, in_dims, out_dims, randomness, chunk_size=chunk_size)
             found = mappings[key] = bare, kept.traces
@@ -174,13 +176,14 @@ def vmap(
 
 def _sketch(value: Any) -> Any:
     """What of an argument a conversion may hang on."""
-    if isinstance(value, torch.Tensor):
-        return value.dtype, value.dim(), is_batched(value)
-    if type(value) in (tuple, list):
-        return type(value), *map(_sketch, value)
-    if type(value) is dict:
-        return dict, *((k, _sketch(v)) for k, v in value.items())
-    return type(value)
+    kind = type(value)
+    if kind is torch.Tensor or isinstance(value, torch.Tensor):  # the second is slow, and seldom asked
+        return value.dtype, value.ndim, is_batched(value)
+    if kind is tuple or kind is list:
+        return kind, *map(_sketch, value)
+    if kind is dict:
+        return kind, *((k, _sketch(v)) for k, v in value.items())
+    return kind
 
 
 # --- one conversion -------------------------------------------------------------------------
