@@ -209,11 +209,26 @@ def _converted(fn: Any, options: Options, call: _Call) -> _Kept:
     kept = _kept.pop(key, None)
     if kept is None or not all(trace.holds() for trace in kept.traces):
         with deep_recursion():
-            kept = _Conversion(fn, options, call).run()
+            kept = _run(fn, options, call)
         if len(_kept) >= _LARGEST:
             del _kept[next(iter(_kept))]
     _kept[key] = kept
     return kept
+
+
+def _run(fn: Any, options: Options, call: _Call) -> _Kept:
+    """With the helpers of installed packages; where that is refused, with those called as they are.
+
+    A package keeps caches and prints warnings, which a conversion has to refuse, in functions that are
+    harmless under vmap. Not so where random numbers are drawn: that must not be hidden.
+    """
+    conversion = _Conversion(fn, options, call, LiveProgram())
+    try:
+        return conversion.run()
+    except ConversionRefused as refused:
+        if not conversion.program.met_installed or any(d.code.name == "random-in-branch" for d in refused.diagnostics):
+            raise
+    return _Conversion(fn, options, call, LiveProgram(follow_installed=False)).run()
 
 
 def _key(fn: Any, options: Options, call: _Call) -> Any:
@@ -227,11 +242,11 @@ def _key(fn: Any, options: Options, call: _Call) -> Any:
 class _Conversion:
     """One conversion of one object."""
 
-    def __init__(self, fn: Any, options: Options, call: _Call) -> None:
+    def __init__(self, fn: Any, options: Options, call: _Call, program: LiveProgram) -> None:
         self.fn = fn
         self.options = options
         self.call = call
-        self.program = LiveProgram()
+        self.program = program
         self.first: Callee | None = None
 
     def run(self) -> _Kept:

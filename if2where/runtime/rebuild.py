@@ -85,6 +85,7 @@ class Rebuilder:
             callee = self.callees.get(id(value))
             if callee is not None:
                 yield from (value_of(name, value) for name in self.program.names.get(callee, ()))
+                yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             elif hasattr(value, "__wrapped__"):
                 yield value.__wrapped__
         elif isinstance(value, types.MethodType):
@@ -172,6 +173,10 @@ class Rebuilder:
         for name, value in extra.items():
             fresh[name].cell_contents = value
         _dress(made, original)
+        made.__defaults__ = original.__defaults__ and tuple(map(self.stand_in, original.__defaults__))
+        made.__kwdefaults__ = original.__kwdefaults__ and {
+            k: self.stand_in(v) for k, v in original.__kwdefaults__.items()
+        }
         made.source = text  # type: ignore[attr-defined]
         made.original = original  # type: ignore[attr-defined]
         return made
@@ -193,11 +198,15 @@ class Rebuilder:
                 setattr(made, name, _like(raw, self.function(function)))
         for name in self.program.attributes_read.get(cls, ()):
             values = self.program.stored(cls, name)
-            if any(map(self.leads, values)) and not issubclass(cls, torch.nn.Module | tuple):
+            if any(map(self.leads, values)) and not (issubclass(cls, tuple) or self._child(cls, name)):
                 setattr(made, name, _attribute(name, self))
         if issubclass(cls, torch.nn.Module):
             _view_children(made, cls, self)
         return made
+
+    def _child(self, cls: type, name: str) -> bool:
+        """Whether a module's attribute is a registered child, which its view replaces on its own."""
+        return any(name in getattr(o, "_modules", ()) for o in self.program.objects.get(cls, {}).values())
 
     def view(self, value: Any) -> Any:
         """An object of the converted class with the original's own ``__dict__``."""

@@ -89,14 +89,26 @@ def _module(function: types.FunctionType) -> Module:
             f"{_shown(function)}: no source for {filename!r}. Define it in a file or a notebook cell;"
             " for code made with exec(), register its text in linecache.cache under the file name it is compiled with"
         )
+    try:
+        return _parse(filename, text)
+    except SourceError as error:
+        raise SourceUnavailable(f"{_shown(function)}: its source cannot be parsed: {error}") from None
+
+
+def _parse(filename: str, text: str) -> Module:
     kept = _parsed.get(filename)
     if kept is None or kept[0] != text:
-        try:
-            kept = text, parse_module(Source(filename, text))
-        except SourceError as error:
-            raise SourceUnavailable(f"{_shown(function)}: its source cannot be parsed: {error}") from None
-        _parsed[filename] = kept
+        kept = _parsed[filename] = text, parse_module(Source(filename, text))
     return kept[1]
+
+
+def module_of(filename: str, phrase: str) -> Module | None:
+    """A file's module, where its text has the phrase."""
+    text = "".join(linecache.getlines(filename))
+    try:
+        return _parse(filename, text) if phrase in text else None
+    except SourceError:
+        return None
 
 
 def _shown(function: types.FunctionType) -> str:

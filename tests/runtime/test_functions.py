@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import linecache
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import traceback
 import types
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -438,6 +440,169 @@ def test_slots_are_refused() -> None:
 
     with pytest.raises(TypeError, match="__slots__"):
         if2where.convert(Slotted().method)
+
+
+# --- what holds functions -----------------------------------------------------------------------
+
+
+class Config(NamedTuple):
+    threshold: float = 0.5
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@dataclass
+class Point:
+    a: Any
+
+    def folded(self):
+        if self.a > 1:
+            return self.a
+        return self.a * self.a
+
+
+class Holder(torch.nn.Module):
+    """Submodules that are registered, and such as only a list or dict holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registered = torch.nn.ModuleList([Block(), Block()])
+        self.loose = [elsewhere.Leaky(), elsewhere.Leaky()]
+        self.named = {"leaky": elsewhere.Leaky()}
+        self.config = Config()
+        self.register_buffer("shift", torch.tensor(0.25, dtype=torch.float64))
+
+    def forward(self, x):
+        for block in self.registered:
+            x = block(x)
+        y = x.sum() - self.shift
+        for act in self.loose:
+            y = act(y)
+        if y > self.config.threshold:
+            y = y * 2
+        return self.named["leaky"](y)
+
+
+def pairs(x):
+    if x > 0:
+        pair = Pair(x, x * 2)
+    else:
+        pair = Pair(-x, x)
+    return pair.a + pair.b * 3
+
+
+def method_of_a_new_object(x):
+    return Point(x * 2).folded()
+
+
+INNER = make(1.0)[0]
+
+
+def by_default(x, stages=(soft, INNER)):
+    for stage in stages:
+        x = stage(x)
+    return x
+
+
+def by_callback(x):
+    return applied(soft, x) + applied(lambda z: z if z > 0 else z * 3, x)
+
+
+def applied(function, x):
+    return function(x) + 1
+
+
+@pytest.mark.parametrize("function", [pairs, method_of_a_new_object, by_default, by_callback])
+def test_held_functions(function: Any) -> None:
+    equal(function, if2where.convert(function), X)
+
+
+def test_modules_in_containers() -> None:
+    torch.manual_seed(3)
+    holder = Holder()
+    equal(lambda x: holder(x), if2where.convert(holder), ROWS)
+
+
+def test_module_copies() -> None:
+    converted = if2where.convert(Block())
+    copied = copy.deepcopy(converted)
+    assert torch.equal(vmap(copied)(ROWS), vmap(converted)(ROWS))
+    assert copied.linear.weight is not converted.linear.weight
+
+
+def test_compiled() -> None:
+    converted = if2where.convert(by_name)
+    compiled = torch.compile(vmap(converted), backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(X), vmap(converted)(X))
+    with pytest.raises(TypeError, match="convert the function first"):
+        if2where.convert(torch.compile(by_name, backend="eager"))
+
+
+def uses_skipped(x):
+    if x > 0:
+        return skipped(x)
+    return x
+
+
+def skipped(x):  # if2where: skip
+    return x.exp() if x.dim() == 0 else x
+
+
+def test_skipped_helper_is_called_as_it_is() -> None:
+    converted = if2where.convert(uses_skipped)
+    equal(uses_skipped, converted, X)
+    assert converted.diff().count("@@") == 2
+
+
+PACKAGE = """
+CALLS = []
+
+
+def counted(x):
+    CALLS.append(1)
+    return x * 2
+
+
+def noisy(x):
+    import random
+
+    return x * random.random()
+
+
+def bent(x):
+    if x > 0:
+        return x
+    return -x
+"""
+
+
+def test_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_for_the_test.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(folder))
+    import installed_for_the_test as package
+
+    def converts(x):
+        return package.bent(x) * 2
+
+    def keeps_count(x):
+        if x > 0:
+            return package.counted(x)
+        return x
+
+    def draws(x):
+        if x > 0:
+            return package.noisy(x)
+        return x
+
+    equal(converts, if2where.convert(converts), X)
+    equal(keeps_count, if2where.convert(keeps_count), X)
+    with pytest.raises(if2where.ConversionRefused, match="IW104"):
+        if2where.convert(draws)
 
 
 # --- where the source is ------------------------------------------------------------------------
