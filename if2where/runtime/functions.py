@@ -15,7 +15,7 @@ import torch
 
 from if2where.diagnostics.diagnostic import Diagnostic
 from if2where.kinds.infer import Facts, infer
-from if2where.kinds.lattice import Function, Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
+from if2where.kinds.lattice import Function, Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown, depends
 from if2where.pipeline import (
     Names,
     Options,
@@ -133,6 +133,8 @@ def convert(
             allow_random=allow_random,
         )
     options = Options("vmapped", guards=guards, checks=checks, max_iterations=max_iterations, allow_random=allow_random)
+    if isinstance(example_inputs, torch.Tensor):
+        example_inputs = (example_inputs,)
     if isinstance(fn, staticmethod | classmethod):
         return type(fn)(_converted(fn.__func__, options, _Call(in_dims, example_inputs)).result)
     return _converted(fn, options, _Call(in_dims, example_inputs)).result
@@ -290,6 +292,12 @@ class _Conversion:
         if target.receiver is not None and not isinstance(target.receiver, type):
             self.program.observe(target.receiver)
         if library_code(target.function):
+            for value in (*target.args, *target.keywords.values()):
+                self.program.observe(value)  # partial(functional_call, model)
+            dims = self.call.in_dims
+            first = dims[0] if isinstance(dims, tuple | list) and dims else dims
+            if target.function.__name__ == "functional_call":
+                self.program.batched_state = first is not None
             return {}  # nn.Sequential and its like: only what is in it can need converting
         entries = self.applied(target, self.call.in_dims)
         ((self.first, kinds),) = entries.items()
@@ -400,6 +408,10 @@ class _Conversion:
                 if not isinstance(func, Static) or func.what not in ("torch", "if2where", "module"):
                     continue
                 assert isinstance(node, tree.Call)
+                state = node.args[1].value if len(node.args) > 1 else None
+                if str(func.value).endswith(".functional_call") and state and depends(facts.kind(state)):
+                    self.program.late = self.program.late or not self.program.batched_state
+                    self.program.batched_state = True
                 for kind in (facts.kind(a.value) for a in node.args):
                     for given in kind.keys if isinstance(kind, Function) else ():
                         if given not in facts.params:

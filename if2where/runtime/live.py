@@ -12,7 +12,7 @@ import linecache
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +92,8 @@ class LiveProgram(Program):
         super().__init__([])
         self.follow_installed = follow_installed
         self.met_installed = False
+        #: Whether functional_call gives modules parameters that are batched.
+        self.batched_state = False
         self.functions: dict[Callee, list[types.FunctionType]] = {}
         self.names: dict[Callee, set[str]] = {}
         self.classes: dict[type, LiveClass | None] = {}
@@ -110,9 +112,8 @@ class LiveProgram(Program):
 
     def _followed(self, function: types.FunctionType) -> bool:
         """Whether a helper is looked into: one of an installed package only where that is asked for."""
-        installed = any(part in _INSTALLED for part in Path(function.__code__.co_filename).parts)
-        self.met_installed = self.met_installed or installed
-        return self.follow_installed or not installed
+        self.met_installed = self.met_installed or installed(function)
+        return self.follow_installed or not installed(function)
 
     def callee_of(self, function: types.FunctionType, owner: LiveClass | None = None) -> Callee:
         """The program's function for a function object; raises SourceUnavailable."""
@@ -265,6 +266,8 @@ class LiveProgram(Program):
         assert isinstance(info, LiveClass)
         self.attributes_read.setdefault(info.cls, set()).add(name)
         kinds = [self.observe(v) for v in self.stored(info.cls, name)]
+        if self.batched_state and issubclass(info.cls, torch.nn.Module):
+            kinds = [replace(k, batched=True) if isinstance(k, Tensor | Unknown) else k for k in kinds]
         return join_all(kinds) if kinds else None
 
     def stored(self, cls: type, name: str) -> list[Any]:
@@ -450,7 +453,9 @@ def library(value: Any) -> Kind | None:
 
 def unwrapped(function: types.FunctionType) -> types.FunctionType:
     """The function under a library's wrapper (no_grad's, say), which is rebuilt around what stands in for it."""
-    while library_code(function) and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
+    while (library_code(function) or installed(function)) and isinstance(
+        getattr(function, "__wrapped__", None), types.FunctionType
+    ):
         if is_mapped(function):
             break
         function = function.__wrapped__  # type: ignore[attr-defined]
@@ -471,6 +476,11 @@ def library_code(function: types.FunctionType) -> bool:
     """Whether the code is a library's own, whatever functools.wraps has written on the function."""
     root = str(function.__globals__.get("__name__", "")).split(".")[0]
     return root in _KNOWN or _standard(root)
+
+
+def installed(function: types.FunctionType) -> bool:
+    """Whether the function is one of an installed package."""
+    return any(part in _INSTALLED for part in Path(function.__code__.co_filename).parts)
 
 
 def _standard(root: str) -> bool:

@@ -92,7 +92,7 @@ class Rebuilder:
             yield value.__func__
             yield value.__self__
         elif isinstance(value, functools.partial):
-            yield value.func
+            yield from (value.func, *value.args, *value.keywords.values())
         elif isinstance(value, type):
             yield from (b for b in value.__mro__[1:] if b in self.program.methods_read)  # by super()
             yield from self.program.methods_read.get(value, {}).values()
@@ -122,7 +122,8 @@ class Rebuilder:
             made = self.function(value.__func__) if isinstance(value.__func__, types.FunctionType) else value.__func__
             return types.MethodType(made, self.stand_in(value.__self__))
         if isinstance(value, functools.partial):
-            return functools.partial(self.stand_in(value.func), *value.args, **value.keywords)
+            keywords = {k: self.stand_in(v) for k, v in value.keywords.items()}
+            return functools.partial(self.stand_in(value.func), *map(self.stand_in, value.args), **keywords)
         if isinstance(value, type):
             return self.view_class(value)
         if isinstance(value, types.ModuleType):
