@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import io
 import linecache
 import re
@@ -37,8 +38,11 @@ def differences(page: str, name: str, **given: object) -> list[str]:
     module = types.ModuleType(name)
     module.__dict__.update(given)
     sys.modules[name] = module
-    # TorchScript and tracebacks look the source up.
-    linecache.cache[name] = (len(page), None, page.splitlines(keepends=True), name)
+    # TorchScript, tracebacks and the conversion look the source up: the page's code, each line at its own place.
+    source = ["\n"] * (page.count("\n") + 1)
+    for line, code, _ in blocks(page):
+        source[line - 1 : line - 1 + code.count("\n")] = code.splitlines(keepends=True)
+    linecache.cache[name] = (len(page), None, source, name)
     found = []
     for line, code, expected in blocks(page):
         printed = io.StringIO()
@@ -63,6 +67,15 @@ def test_code_on_the_page(path: Path) -> None:
     # The README speaks of a file that the reader has: its text.
     given = {"text": EXAMPLE} if path.name == "README.md" else {}
     assert differences(path.read_text(), f"<{path.name}>", **given) == []
+
+
+@pytest.mark.torch
+def test_the_library_page() -> None:
+    pytest.importorskip("torch")
+    page = str(ROOT / "docs" / "library.md")
+    result = doctest.testfile(page, module_relative=False, globs={"__name__": "__main__"})
+    assert result.attempted > 10
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

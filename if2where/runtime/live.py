@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import linecache
 import sys
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +34,8 @@ from if2where.kinds.lattice import (
 from if2where.module import Function as FunctionSpan
 from if2where.module import Module
 from if2where.program import Callee, ClassInfo, Program
-from if2where.runtime.sources import SourceUnavailable, locate
+from if2where.region import tree
+from if2where.runtime.sources import SourceUnavailable, locate, module_of
 from if2where.select import select
 
 #: Packages that inference knows by name; their own source is not looked into.
@@ -45,10 +48,12 @@ _KNOWN = {
     "if2where": "if2where",
 }
 _NAMESPACES = (torch, torch.nn.functional, torch.linalg, torch.special, torch.fft, torch.func)
+_INSTALLED = ("site-packages", "dist-packages")
 #: The largest container whose items are looked at one by one.
 _LARGEST = 64
 
-_ABSENT = object()
+#: What no name stands for.
+ABSENT: Any = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +88,12 @@ class LiveProgram(Program):
     inference is then done again, with what has been seen so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, follow_installed: bool = True) -> None:
         super().__init__([])
+        self.follow_installed = follow_installed
+        self.met_installed = False
+        #: Whether functional_call gives modules parameters that are batched.
+        self.batched_state = False
         self.functions: dict[Callee, list[types.FunctionType]] = {}
         self.names: dict[Callee, set[str]] = {}
         self.classes: dict[type, LiveClass | None] = {}
@@ -100,6 +109,11 @@ class LiveProgram(Program):
         self._kept_out: dict[int, frozenset[int]] = {}
 
     # --- functions --------------------------------------------------------------------------
+
+    def _followed(self, function: types.FunctionType) -> bool:
+        """Whether a helper is looked into: one of an installed package only where that is asked for."""
+        self.met_installed = self.met_installed or installed(function)
+        return self.follow_installed or not installed(function)
 
     def callee_of(self, function: types.FunctionType, owner: LiveClass | None = None) -> Callee:
         """The program's function for a function object; raises SourceUnavailable."""
@@ -139,22 +153,33 @@ class LiveProgram(Program):
             root = root.parent
         self.names.setdefault(root, set()).add(name)
         values = [value_of(name, f) for f in self.functions.get(root, ())]
-        return join_all(Unknown(False) if v is _ABSENT else self.observe(v) for v in values)
+        return join_all(Unknown(False) if v is ABSENT else self.observe(v) for v in values)
 
     def global_name(self, name: str, module: Module) -> Kind:
         scope = self._globals.get(id(module), {})
-        value = scope.get(name, getattr(builtins, name, _ABSENT))
-        return Unknown(False) if value is _ABSENT else self.observe(value)
+        value = scope.get(name, getattr(builtins, name, ABSENT))
+        return Unknown(False) if value is ABSENT else self.observe(value)
 
     def imported(self, dotted: str, module: Module) -> Kind:
         """What an import inside a function binds: a package that is known by name, or somebody's module."""
         root = dotted.split(".")[0]
-        return Static(_KNOWN.get(root, "module"), dotted)
+        if root in _KNOWN:
+            return Static(_KNOWN[root], dotted)
+        return Static("module", dotted) if _standard(root) else Unknown(False)
 
     def member(self, module: Any, name: str) -> Kind:
         self.members_read.setdefault(module.__name__, set()).add(name)
-        value = vars(module).get(name, _ABSENT)
-        return Unknown(False) if value is _ABSENT else self.observe(value)
+        value = vars(module).get(name, ABSENT)
+        return Unknown(False) if value is ABSENT else self.observe(value)
+
+    def default(self, param: tree.Parameter, callee: Callee) -> Kind:
+        """By what is written, as a literal may tell more; else by the object."""
+        kind = super().default(param, callee)
+        items = kind.items or () if isinstance(kind, Sequence) else (kind,)
+        if not any(isinstance(k, Unknown) for k in items):
+            return kind
+        values = [v for f in self.functions.get(callee, ()) if (v := default_of(f, param.name)) is not ABSENT]
+        return join_all(self.observe(v) for v in values) if values else kind
 
     # --- classes ----------------------------------------------------------------------------
 
@@ -177,7 +202,29 @@ class LiveProgram(Program):
             for node in ast.walk(module.tree):
                 if isinstance(node, ast.ClassDef) and any(child is span.node for child in node.body):
                     return LiveClass(node, module, cls)
+        return self._find_by_fields(cls)
+
+    def _find_by_fields(self, cls: type) -> LiveClass | None:
+        """A NamedTuple or dataclass without methods: by its name and fields, in its module or a notebook's cells."""
+        fields = getattr(cls, "_fields", None) or tuple(getattr(cls, "__dataclass_fields__", ()))
+        home = sys.modules.get(cls.__module__)
+        files = [str(getattr(home, "__file__", None) or ""), *self._notebook_files()] if fields and home else []
+        for module in (m for f in files if f and (m := module_of(f, f"class {cls.__name__}")) is not None):
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                    own = [
+                        s.target.id
+                        for s in node.body
+                        if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+                    ]
+                    if own and tuple(own) == tuple(fields)[-len(own) :]:
+                        self._globals.setdefault(id(module), vars(home))
+                        return LiveClass(node, module, cls)
         return None
+
+    def _notebook_files(self) -> list[str]:
+        """The files that only linecache knows: a notebook's cells, the last first."""
+        return [f for f, entry in reversed(list(linecache.cache.items())) if len(entry) == 4 and entry[1] is None]
 
     def bases(self, info: ClassInfo) -> Iterator[ClassInfo]:
         assert isinstance(info, LiveClass)
@@ -205,7 +252,7 @@ class LiveProgram(Program):
             if name in vars(base):
                 owner = self.class_info(base)
                 function = plain(vars(base)[name])
-                if owner is None or function is None:
+                if owner is None or function is None or not self._followed(function):
                     return frozenset()
                 try:
                     callee = self.callee_of(unwrapped(function), owner)
@@ -219,13 +266,15 @@ class LiveProgram(Program):
         assert isinstance(info, LiveClass)
         self.attributes_read.setdefault(info.cls, set()).add(name)
         kinds = [self.observe(v) for v in self.stored(info.cls, name)]
+        if self.batched_state and issubclass(info.cls, torch.nn.Module):
+            kinds = [replace(k, batched=True) if isinstance(k, Tensor | Unknown) else k for k in kinds]
         return join_all(kinds) if kinds else None
 
     def stored(self, cls: type, name: str) -> list[Any]:
         """The values of an attribute in the objects that have been seen, or on the class."""
-        found = [v for o in self.objects.get(cls, {}).values() if (v := _stored(o, name)) is not _ABSENT]
-        on_class = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), _ABSENT)
-        if not found and on_class is not _ABSENT and not hasattr(type(on_class), "__get__"):
+        found = [v for o in self.objects.get(cls, {}).values() if (v := _stored(o, name)) is not ABSENT]
+        on_class = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), ABSENT)
+        if not found and on_class is not ABSENT and not hasattr(type(on_class), "__get__"):
             found.append(on_class)
         return found
 
@@ -260,7 +309,7 @@ class LiveProgram(Program):
             return self._method(value)
         if isinstance(value, type):
             info = self.class_info(value)
-            return Static("module", f"{value.__module__}.{value.__qualname__}") if info is None else ClassObject(info)
+            return Unknown(False) if info is None else ClassObject(info)
         if type(value) in (tuple, list, dict):
             return self._container(value)
         if isinstance(value, functools.partial):
@@ -269,13 +318,15 @@ class LiveProgram(Program):
         return self._object(value)
 
     def _function(self, function: types.FunctionType) -> Kind:
+        if not self._followed(function):
+            return Unknown(False)
         try:
             callee = self.callee_of(function)
         except SourceUnavailable:
-            return Static("module", f"{function.__module__}.{function.__qualname__}")
+            return Unknown(False)
         assert callee.span is not None
         if id(callee.span.node) in self._skipped(callee.module):
-            return Static("module", callee.name)
+            return Unknown(False)
         return Function(frozenset([callee]))
 
     def _skipped(self, module: Module) -> frozenset[int]:
@@ -332,11 +383,18 @@ def value_of(name: str, function: types.FunctionType) -> Any:
         try:
             return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
         except ValueError:  # the cell is empty still
-            return _ABSENT
-    return function.__globals__.get(name, getattr(builtins, name, _ABSENT))
+            return ABSENT
+    return function.__globals__.get(name, getattr(builtins, name, ABSENT))
 
 
-ABSENT = _ABSENT
+def default_of(function: types.FunctionType, name: str) -> Any:
+    """The default of a parameter; ``ABSENT`` where it has none."""
+    named = function.__kwdefaults__ or {}
+    if name in named:
+        return named[name]
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    return dict(zip(reversed(names), reversed(defaults), strict=False)).get(name, ABSENT)
 
 
 def plain(value: Any) -> types.FunctionType | None:
@@ -359,7 +417,7 @@ def _stored(value: Any, name: str) -> Any:
                 return own[group][name]
     if isinstance(value, tuple) and name in getattr(value, "_fields", ()):
         return tuple.__getitem__(value, value._fields.index(name))  # type: ignore[attr-defined]
-    return _ABSENT
+    return ABSENT
 
 
 def library(value: Any) -> Kind | None:
@@ -388,14 +446,16 @@ def library(value: Any) -> Kind | None:
     root = home.split(".")[0]
     if root in _KNOWN:
         return Static(_KNOWN[root], f"{home}.{name}")
-    if _standard(root) or isinstance(value, types.BuiltinFunctionType):
+    if _standard(root):
         return Static("module", f"{home}.{name}")
     return None
 
 
 def unwrapped(function: types.FunctionType) -> types.FunctionType:
     """The function under a library's wrapper (no_grad's, say), which is rebuilt around what stands in for it."""
-    while library_code(function) and isinstance(getattr(function, "__wrapped__", None), types.FunctionType):
+    while (library_code(function) or installed(function)) and isinstance(
+        getattr(function, "__wrapped__", None), types.FunctionType
+    ):
         if is_mapped(function):
             break
         function = function.__wrapped__  # type: ignore[attr-defined]
@@ -416,6 +476,11 @@ def library_code(function: types.FunctionType) -> bool:
     """Whether the code is a library's own, whatever functools.wraps has written on the function."""
     root = str(function.__globals__.get("__name__", "")).split(".")[0]
     return root in _KNOWN or _standard(root)
+
+
+def installed(function: types.FunctionType) -> bool:
+    """Whether the function is one of an installed package."""
+    return any(part in _INSTALLED for part in Path(function.__code__.co_filename).parts)
 
 
 def _standard(root: str) -> bool:

@@ -92,13 +92,14 @@ class Rebuilder:
             callee = self.callees.get(id(value))
             if callee is not None:
                 yield from (value_of(name, value) for name in self.program.names.get(callee, ()))
+                yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             elif hasattr(value, "__wrapped__"):
                 yield value.__wrapped__
         elif isinstance(value, types.MethodType):
             yield value.__func__
             yield value.__self__
         elif isinstance(value, functools.partial):
-            yield value.func
+            yield from (value.func, *value.args, *value.keywords.values())
         elif isinstance(value, type):
             yield from (b for b in value.__mro__[1:] if b in self.program.methods_read)  # by super()
             yield from self.program.methods_read.get(value, {}).values()
@@ -128,7 +129,8 @@ class Rebuilder:
             made = self.function(value.__func__) if isinstance(value.__func__, types.FunctionType) else value.__func__
             return types.MethodType(made, self.stand_in(value.__self__))
         if isinstance(value, functools.partial):
-            return functools.partial(self.stand_in(value.func), *value.args, **value.keywords)
+            keywords = {k: self.stand_in(v) for k, v in value.keywords.items()}
+            return functools.partial(self.stand_in(value.func), *map(self.stand_in, value.args), **keywords)
         if isinstance(value, type):
             return self.view_class(value)
         if isinstance(value, types.ModuleType):
@@ -160,6 +162,7 @@ class Rebuilder:
         self.functions[id(original)] = made
         _dress(made, original)
         made.__wrapped__ = self.stand_in(inner)  # type: ignore[attr-defined]
+        made.source = getattr(made.__wrapped__, "source", "")  # type: ignore[attr-defined]
         return made
 
     def twin(self, original: types.FunctionType, callee: Callee, name: str) -> types.FunctionType:
@@ -202,6 +205,10 @@ class Rebuilder:
         _dress(made, original)
         if twin is not None:
             made.__name__ = twin
+        made.__defaults__ = original.__defaults__ and tuple(map(self.stand_in, original.__defaults__))
+        made.__kwdefaults__ = original.__kwdefaults__ and {
+            k: self.stand_in(v) for k, v in original.__kwdefaults__.items()
+        }
         made.source = text  # type: ignore[attr-defined]
         made.original = original  # type: ignore[attr-defined]
         return made
@@ -227,11 +234,15 @@ class Rebuilder:
                         setattr(made, twin, _like(raw, self.twin(function, callee, twin)))
         for name in self.program.attributes_read.get(cls, ()):
             values = self.program.stored(cls, name)
-            if any(map(self.leads, values)) and not issubclass(cls, torch.nn.Module | tuple):
+            if any(map(self.leads, values)) and not (issubclass(cls, tuple) or self._child(cls, name)):
                 setattr(made, name, _attribute(name, self))
         if issubclass(cls, torch.nn.Module):
             _view_children(made, cls, self)
         return made
+
+    def _child(self, cls: type, name: str) -> bool:
+        """Whether a module's attribute is a registered child, which its view replaces on its own."""
+        return any(name in getattr(o, "_modules", ()) for o in self.program.objects.get(cls, {}).values())
 
     def view(self, value: Any) -> Any:
         """An object of the converted class with the original's own ``__dict__``."""

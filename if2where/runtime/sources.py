@@ -38,7 +38,7 @@ def locate(function: types.FunctionType) -> tuple[Module, Function]:
     for body in (module.tree.body, *([s] for s in module.tree.body if _holds(s, code.co_firstlineno))):
         alike = [c for c in _codes(_compile(body, code)) if c == code]
         if alike:
-            found = _at(candidates, code)
+            found = _at(candidates, function)
             if found is None:
                 raise SourceUnavailable(
                     f"{_shown(function)}: several lambdas on line {code.co_firstlineno} of {code.co_filename} cannot be"
@@ -64,13 +64,28 @@ def _compile(body: list[ast.stmt], code: types.CodeType) -> types.CodeType:
     return made
 
 
-def _at(candidates: list[Function], code: types.CodeType) -> Function | None:
+def _at(candidates: list[Function], function: types.FunctionType) -> Function | None:
     """Which of several functions that begin on one line is that of the code: by columns, where Python keeps them."""
     if len(candidates) == 1:
         return candidates[0]
+    code = function.__code__
     places = [p for p in getattr(code, "co_positions", tuple)() if p[0] is not None and p[2] is not None]
+    if not places:  # Python 3.10
+        return _by_code(candidates, function)
     inside = [f for f in candidates if isinstance(f.node, ast.Lambda) and _around(f.node.body, places)]
     return min(inside, key=lambda f: f.span[1] - f.span[0], default=None)
+
+
+def _by_code(candidates: list[Function], function: types.FunctionType) -> Function | None:
+    """The one candidate that compiles to the function's code, or of several that read alike."""
+    code = function.__code__
+    wanted = code.co_code, code.co_names, code.co_varnames, code.co_freevars, repr(code.co_consts)
+    alike = []
+    for f in candidates:
+        c = compiled(f.node, function, None)
+        if (c.co_code, c.co_names, c.co_varnames, c.co_freevars, repr(c.co_consts)) == wanted:
+            alike.append(f)
+    return alike[0] if len({ast.dump(f.node) for f in alike}) == 1 else None
 
 
 def _around(body: ast.expr, places: list[Any]) -> bool:
@@ -89,14 +104,26 @@ def _module(function: types.FunctionType) -> Module:
             f"{_shown(function)}: no source for {filename!r}. Define it in a file or a notebook cell;"
             " for code made with exec(), register its text in linecache.cache under the file name it is compiled with"
         )
+    try:
+        return _parse(filename, text)
+    except SourceError as error:
+        raise SourceUnavailable(f"{_shown(function)}: its source cannot be parsed: {error}") from None
+
+
+def _parse(filename: str, text: str) -> Module:
     kept = _parsed.get(filename)
     if kept is None or kept[0] != text:
-        try:
-            kept = text, parse_module(Source(filename, text))
-        except SourceError as error:
-            raise SourceUnavailable(f"{_shown(function)}: its source cannot be parsed: {error}") from None
-        _parsed[filename] = kept
+        kept = _parsed[filename] = text, parse_module(Source(filename, text))
     return kept[1]
+
+
+def module_of(filename: str, phrase: str) -> Module | None:
+    """A file's module, where its text has the phrase."""
+    text = "".join(linecache.getlines(filename))
+    try:
+        return _parse(filename, text) if phrase in text else None
+    except SourceError:
+        return None
 
 
 def _shown(function: types.FunctionType) -> str:
