@@ -195,7 +195,16 @@ class _Check:
         with torch.no_grad():
             want = compare.loop(self.fn, self.batch)
             passed = self.batch.copied()
-            got = self.whole(passed)
+            try:
+                got = self.whole(passed)
+            except Exception as error:  # whatever the version raises, the loop has not raised it
+                reason = str(error).strip().splitlines() or [""]
+                what = "conversion under vmap" if self.batched is None else "batched version"
+                self.differences.append(
+                    Difference(f"the {what}", None, f"raises {type(error).__name__}: {reason[-1][:200]}", "a result")
+                )
+                self.compared.append("whether it runs")
+                return
         after = [
             leaf
             for a, d in zip(passed.args, passed.dims, strict=True)

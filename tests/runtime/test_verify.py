@@ -106,6 +106,13 @@ def test_what_is_wrong_is_found(name: str) -> None:
     assert found.differences
 
 
+def test_a_version_that_raises() -> None:
+    found = if2where.verify(decay, both(), converted=lambda x, r: x if x > 0 else r)
+    assert not found.ok
+    assert "raises RuntimeError" in str(found)
+    assert "data-dependent control flow" in found.differences[0].got or "vmap" in found.differences[0].got
+
+
 def test_an_argument_that_is_not_updated() -> None:
     x = torch.tensor([0.5, 2.0, -1.0, 3.0], dtype=torch.float64)
     found = if2where.verify(clipped, (x,), converted=lambda x: torch.where(x > 1, 0.5 * x, x) + 1)
