@@ -173,8 +173,13 @@ class Privacy:
                 known = returns.lookup("method", v.func.attr)
                 if isinstance(self.facts.kind(v.func.value), Tensor) and (known is None or known.alias != "fresh"):
                     found |= self._aliases(v.func.value)
+            elif isinstance(v, tree.Call) and isinstance(v.func, tree.Name) and v.func.id in ("min", "max"):
+                # Python's give one of their arguments, itself.
+                found |= self._aliases(*(a.value for a in v.args))
             elif isinstance(v, tree.Conditional):
                 found |= self._aliases(v.body, v.orelse)
+            elif isinstance(v, tree.BoolOp):
+                found |= self._aliases(v.left, v.right)
             elif isinstance(v, tree.Starred):
                 found |= self._aliases(v.value)
         return found
