@@ -24,7 +24,13 @@ from tests.fixture import CASES, ROOT, constants
 EDGES = (0.0, 1.0, -1.0, 1e-200, 1e200, -1e200, float("nan"), float("inf"))
 #: What the searched inputs are mixed of, entry by entry.
 SMALL = (0.0, 0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 1e-9, 10.0)
-MIXES = 6
+#: The same, with values that no operation may be fed for a sample that does not use it.
+LARGE = (*SMALL, 1e200, float("inf"), float("nan"))
+#: What numbers and unbatched tensors, which every sample shares, are set to.
+SHARED = (0.0, 1.0, -1.0)
+#: Indices beyond any table.
+FAR = 1000
+MIXES = 8
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ def guards(name: str, text: str) -> list[Guard]:
     converted = getattr(load(whole.text, "guards_whole"), known["ENTRY"])
     trials = [t for t in inputs(original.make_inputs, in_dims) if not different(fn, converted, t, in_dims)]
     if all(d in (0, None) for d in in_dims):
-        trials += [u for t in mixes(original.make_inputs, in_dims) for u in usable(fn, converted, t, in_dims)]
+        searched = [*mixes(original.make_inputs, in_dims)]
+        searched += [s for t in searched[:2] for s in shared(t, in_dims)]
+        trials += [u for t in searched for u in usable(fn, converted, t, in_dims)]
     found = []
     for number, what in enumerate(made):
         without = convert(text, GuardLog(left_out=number)).text
@@ -111,25 +119,35 @@ def mixes(make_inputs: Any, in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]]
     for seed in range(MIXES):
         g = torch.Generator().manual_seed(seed)
         args = list(make_inputs(seed + 3, 32))
+        chosen = LARGE if seed % 2 else SMALL
         for k, (a, dim) in enumerate(zip(args, in_dims, strict=False)):
             if not isinstance(a, torch.Tensor) or dim != 0 or a.dtype == torch.bool:
                 continue
             if not a.is_floating_point():
-                args[k] = torch.where(
-                    torch.rand(a.shape, generator=g) < 0.3, torch.randint(-2, 9, a.shape, generator=g).to(a.dtype), a
-                )
+                high = FAR if seed % 2 else 9
+                picked = torch.randint(-high if seed % 2 else -2, high, a.shape, generator=g).to(a.dtype)
+                args[k] = torch.where(torch.rand(a.shape, generator=g) < 0.3, picked, a)
                 continue
-            edges = torch.tensor(SMALL, dtype=a.dtype)
-            picked = edges[torch.randint(len(SMALL), a.shape, generator=g)]
+            edges = torch.tensor(chosen, dtype=a.dtype)
+            picked = edges[torch.randint(len(chosen), a.shape, generator=g)]
             row = torch.rand(len(a), *[1] * (a.dim() - 1), generator=g)
             entry = torch.rand(a.shape, generator=g)
-            whole = edges[torch.randint(len(SMALL), row.shape, generator=g)]
+            whole = edges[torch.randint(len(chosen), row.shape, generator=g)]
             a = torch.where(row < 0.25, picked, torch.where(row < 0.5, whole.expand(a.shape), a))
             a = torch.where((row > 0.75) & (entry < 0.3), picked, a)
             if a.dim() == 3 and a.shape[1] == a.shape[2]:
                 a[row.flatten() > 0.9] = torch.eye(a.shape[1], dtype=a.dtype)
             args[k] = a
         yield tuple(args)
+
+
+def shared(trial: tuple[Any, ...], in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The trial with what all samples share set to an edge value."""
+    for k, (a, dim) in enumerate(zip(trial, in_dims, strict=False)):
+        if dim is None and isinstance(a, float):
+            yield from ((*trial[:k], edge, *trial[k + 1 :]) for edge in SHARED)
+        elif dim is None and isinstance(a, torch.Tensor) and a.is_floating_point():
+            yield from ((*trial[:k], torch.full_like(a, edge), *trial[k + 1 :]) for edge in SHARED)
 
 
 def usable(fn: Any, converted: Any, trial: tuple[Any, ...], in_dims: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
