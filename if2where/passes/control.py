@@ -28,7 +28,7 @@ from if2where.kinds.lattice import (
     promote,
     taint,
 )
-from if2where.passes import hints, numbers, stores
+from if2where.passes import grad_mode, hints, numbers, stores
 from if2where.passes.context import Context, is_bool, is_number, torch_call
 from if2where.passes.effects import Effects
 from if2where.passes.expressions import Expressions
@@ -172,7 +172,7 @@ class ControlPass:
             for name, at, detail in suspects:
                 self.ctx.refuse(name, at, detail)
             node = self.ctx.callee.node
-            if isinstance(node, tree.FunctionDef) and any(map(_turns_grad_off, node.decorators)):
+            if isinstance(node, tree.FunctionDef) and any(map(grad_mode.turns_off, node.decorators)):
                 self.ctx.note("lost-gradient", node)
 
     def slices_by_value(self, item: tree.Expr) -> bool:
@@ -780,7 +780,7 @@ class ControlPass:
 
     def with_block(self, stmt: tree.With) -> Outcome:
         items = tuple(tree.map_children(i, self._rebuild_part) for i in stmt.items)
-        quiet = any(_is_no_grad(i.context, self.ctx) for i in stmt.items)
+        quiet = any(grad_mode.is_off(i.context, self.ctx) for i in stmt.items)
         if quiet:
             self.no_grad.append(stmt)
         saved_out, self.out = self.out, []
@@ -1523,22 +1523,6 @@ def _plain_target(target: tree.Expr) -> bool:
     if isinstance(target, tree.Tuple | tree.List):
         return all(map(_plain_target, target.items))
     return isinstance(target, tree.Name | tree.Starred)
-
-
-def _turns_grad_off(decorator: tree.Expr) -> bool:
-    func = decorator.func if isinstance(decorator, tree.Call) else decorator
-    name = func.attr if isinstance(func, tree.Attribute) else func.id if isinstance(func, tree.Name) else ""
-    return name in ("no_grad", "inference_mode")
-
-
-def _is_no_grad(context: tree.Expr, ctx: Context) -> bool:
-    func = context.func if isinstance(context, tree.Call) else context
-    kind = ctx.facts.kind(func)
-    return (
-        isinstance(kind, Static)
-        and kind.what == "torch"
-        and str(kind.value).rsplit(".", 1)[-1] in ("no_grad", "inference_mode")
-    )
 
 
 __all__ = ["Bottom", "ControlPass", "_EnvValue", "hints", "is_floating"]

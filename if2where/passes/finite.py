@@ -8,7 +8,6 @@ matters where a test says so: one for NaN or infinity, or a bound on a variable 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -245,12 +244,13 @@ def positive(node: tree.Expr) -> bool:
 
 
 def not_negative(node: tree.Expr) -> bool:
+    """Whether the expression is evidently zero or more, unless it is NaN."""
     if positive(node):
         return True
-    if isinstance(node, tree.Binary) and node.op in ("*", "@"):
-        a, b = node.left, node.right
-        same = isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
-        return same or (node.op == "*" and not_negative(a) and not_negative(b))
+    if isinstance(node, tree.Binary) and node.op == "*":
+        return _sign(_factors(node)) == 1
+    if isinstance(node, tree.Binary) and node.op == "@":
+        return _same(node.left, node.right)
     if isinstance(node, tree.Binary) and node.op == "**":
         exponent = literal(node.right)
         return isinstance(exponent, int) and exponent > 0 and exponent % 2 == 0
@@ -259,47 +259,35 @@ def not_negative(node: tree.Expr) -> bool:
     return isinstance(node, tree.Call) and called(node) in ("abs", "square")
 
 
-_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "**": operator.pow,
-}
-_FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "sqrt": math.sqrt,
-    "exp": math.exp,
-    "log": math.log,
-    "abs": abs,
-    "square": lambda x: x * x,
-    "neg": operator.neg,
-}
+def _same(a: tree.Expr, b: tree.Expr) -> bool:
+    return isinstance(a, tree.Name) and isinstance(b, tree.Name) and (a.id, a.version) == (b.id, b.version)
 
 
-def operands(node: tree.Expr) -> list[tree.Expr] | None:
-    """The operands of an elementwise operation that can be evaluated on numbers; None for any other."""
-    if isinstance(node, tree.Binary) and node.op in _ARITHMETIC:
-        return [node.left, node.right]
+def not_positive(node: tree.Expr) -> bool:
+    """Whether the expression is evidently zero or less, unless it is NaN: ``-0.5 * x * x``."""
+    return _sign(_factors(node)) == -1
+
+
+def _factors(node: tree.Expr) -> list[tree.Expr]:
+    if isinstance(node, tree.Binary) and node.op == "*":
+        return _factors(node.left) + _factors(node.right)
     if isinstance(node, tree.Unary) and node.op == "-":
-        return [node.operand]
-    if isinstance(node, tree.Call) and called(node) in _FUNCTIONS:
-        method = isinstance(node.func, tree.Attribute) and not node.args
-        if method and isinstance(node.func, tree.Attribute):
-            return [node.func.value]
-        return [node.args[0].value] if len(node.args) == 1 and not isinstance(node.func, tree.Name) else None
-    return None
+        return [tree.Constant(-1), *_factors(node.operand)]
+    return [node]
 
 
-def evaluated(node: tree.Expr, values: list[float]) -> float | None:
-    """The operation on numbers; None where it is not defined there."""
-    try:
-        if isinstance(node, tree.Binary):
-            result = _ARITHMETIC[node.op](*values)
-        elif isinstance(node, tree.Unary):
-            result = -values[0]
-        else:
-            assert isinstance(node, tree.Call)
-            result = _FUNCTIONS[called(node)](*values)
-    except (ArithmeticError, ValueError):
-        return None
-    return float(result) if isinstance(result, int | float) and math.isfinite(result) else None
+def _sign(factors: list[tree.Expr]) -> int:
+    """The sign of a product, 0 where it is not known: what stands there twice is a square."""
+    sign = 1
+    rest = list(factors)
+    while rest:
+        factor = rest.pop()
+        number = literal(factor)
+        twin = next((f for f in rest if _same(f, factor)), None)
+        if twin is not None:
+            rest.remove(twin)
+        elif isinstance(number, int | float):
+            sign = sign if number >= 0 else -sign
+        elif not not_negative(factor):
+            return 0
+    return sign

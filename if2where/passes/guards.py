@@ -10,15 +10,17 @@ demanded where the mask picks it. A test demands the value of what it reads, but
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from if2where.kinds import returns
 from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unknown, depends
 from if2where.ops import table
-from if2where.passes import finite
+from if2where.passes import finite, grad_mode, ranges
 from if2where.passes.context import Context, method_call
 from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
+from if2where.passes.ranges import Ranges
 from if2where.passes.twins import redirected
 from if2where.program import Callee
 from if2where.region import facts as region_facts
@@ -73,6 +75,7 @@ def guard(
     if isinstance(root, tree.Lambda):
         body = pass_.rewrite(root.body, EVERYWHERE)
         return root if body is root.body else replace(root, body=body)
+    pass_.quiet = any(map(grad_mode.turns_off, root.decorators))
     pass_.prepare(root.body)
     pass_.backward(root.body)
     pass_.defined |= {(p.name, 0) for p in root.params}
@@ -91,6 +94,12 @@ class _Guards:
     defined: set[Key] = field(default_factory=set)
     #: How many of a variable's assignments have been passed: after the last, its value stays.
     passed: dict[Key, int] = field(default_factory=dict)
+    #: Whether the place at hand runs without autograd: there, only what raises needs a guard.
+    quiet: bool = False
+    #: Indices that all samples have used before the place at hand, each with what it indexes.
+    indexed: set[tuple[Key, Key]] = field(default_factory=set)
+    #: Variables whose memory some statement changes.
+    overwritten: frozenset[Key] = frozenset()
     live: region_facts.Liveness | None = None
     #: Masks evaluated earlier than where they stood: the later assignment is dropped.
     moved: set[Key] = field(default_factory=set)
@@ -120,6 +129,7 @@ class _Guards:
             elif isinstance(node, tree.AugAssign | tree.For | tree.Walrus | tree.AnnAssign):
                 for n in region_facts.target_names(node.target):
                     self.count[region_facts.key(n)] = self.count.get(region_facts.key(n), 0) + 2
+        self.overwritten = frozenset(k for stmt in body for k in self.changed_in_place(stmt))
         for key in region_facts.captured(body):
             self.needs[key] = self.everywhere
 
@@ -372,11 +382,19 @@ class _Guards:
             self.cache = {k: v for k, v in self.cache.items() if not any(x.atom == key for c in k for x in c)}
 
     def forward_compound(self, stmt: tree.If | tree.For | tree.While | tree.With) -> None:
+        indexed = set(self.indexed)
+        self.forward_blocks(stmt)
+        if not isinstance(stmt, tree.With):
+            # Its blocks may not run.
+            self.indexed = indexed
+
+    def forward_blocks(self, stmt: tree.If | tree.For | tree.While | tree.With) -> None:
         if isinstance(stmt, tree.If):
             test = self.rewrite(stmt.test, self.everywhere.tested)
             before, cache, bounded = set(self.defined), dict(self.cache), dict(self.bounded)
+            indexed = set(self.indexed)
             body = self.forward(stmt.body)
-            self.bounded = dict(bounded)
+            self.bounded, self.indexed = dict(bounded), indexed
             after_body, self.defined = self.defined, set(before)
             self.cache = dict(cache)
             orelse = self.forward(stmt.orelse)
@@ -400,7 +418,13 @@ class _Guards:
             self.defined |= region_facts.writes(stmt)
             self.out.append(replace(stmt, body=body, orelse=orelse))
         else:
+            quiet = self.quiet
+            for item in stmt.items:
+                self.quiet = grad_mode.is_off(item.context, self.ctx) or (
+                    self.quiet and not grad_mode.is_on(item.context, self.ctx)
+                )
             self.out.append(replace(stmt, body=self.forward(stmt.body)))
+            self.quiet = quiet
 
     def _settled(self, stmt: tree.If) -> set[Key]:
         return set(region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse))
@@ -410,6 +434,8 @@ class _Guards:
             return self.made_finite(node, need)
         if isinstance(node, tree.Constant | tree.TorchName):
             return node
+        if self.quiet:
+            need = need.tested
         needs = {id(child): inner for child, inner in self.parts(node, need)}
         outer, growth = (self.minds_large, self.minds_infinite), self.growth(need)
         if isinstance(node, tree.Lambda | tree.Comprehension | tree.Compare):
@@ -417,7 +443,7 @@ class _Guards:
         else:
             self.minds_large = self.minds_large or growth.overflows(node)
             self.minds_infinite = self.minds_infinite or growth.mixes(node)
-        shielded = growth.shielded(node)
+        shielded, indexed = growth.shielded(node), set(self.indexed)
         new = tree.map_children(
             node,
             # What gets a guard of its own as it is needs no other.
@@ -426,6 +452,9 @@ class _Guards:
             ),
         )
         self.minds_large, self.minds_infinite = outer
+        if isinstance(node, tree.Lambda | tree.Comprehension | tree.Conditional | tree.BoolOp):
+            # Its parts may not run.
+            self.indexed = indexed
         if new is not node:
             kind = self.ctx.kind(node)
             if not isinstance(kind, Bottom):
@@ -613,7 +642,8 @@ class _Guards:
         self, new: tree.Binary, side: str, operand: tree.Expr, row: table.Guarded, need: _Need
     ) -> tree.Expr:
         inner = getattr(new, side)
-        safe = self.safe(inner, operand, row, need)
+        operation = "sqrt" if new.op == "**" and _root_exponent(new.right) else new.op
+        safe = self.safe(inner, operand, row, need, operation)
         if safe is inner:
             return new
         return replace(new, left=safe) if side == "left" else replace(new, right=safe)
@@ -666,7 +696,7 @@ class _Guards:
             assert isinstance(new.func, tree.Attribute)
             if finite.positive(base):
                 return new
-            safe = self.safe(new.func.value, base, row, need)
+            safe = self.safe(new.func.value, base, row, need, finite.called(old))
             return new if safe is new.func.value else replace(new, func=replace(new.func, value=safe))
         index = row.position - (base is not None)
         for k, arg in enumerate(old.args):
@@ -674,7 +704,7 @@ class _Guards:
                 if arg.star or not _is_tensor(self.ctx.kind(arg.value)) or finite.positive(arg.value):
                     return new
                 inner = new.args[k].value
-                safe = self.safe(inner, arg.value, row, need)
+                safe = self.safe(inner, arg.value, row, need, finite.called(old))
                 if safe is inner:
                     return new
                 args = tuple(replace(a, value=safe) if j == k else a for j, a in enumerate(new.args))
@@ -756,6 +786,8 @@ class _Guards:
             return new
         items = list(new.items)
         for k, item in enumerate(old.items):
+            if self.has_been_used(old, item, need):
+                continue
             kind = self.ctx.kind(item)
             number = isinstance(kind, Number) and kind.what == "int"
             if number or (
@@ -764,16 +796,31 @@ class _Guards:
                 items[k] = self.safe(items[k], item, table.INDEXING.operands[0], need.faulting)
         return new if all(a is b for a, b in zip(items, new.items, strict=True)) else replace(new, items=tuple(items))
 
+    def has_been_used(self, node: tree.Subscript, item: tree.Expr, need: _Need) -> bool:
+        """Whether every sample has used this index of the same tensor before: it is in bounds then. Else that is noted."""
+        if len(node.items) != 1 or not isinstance(node.value, tree.Name) or not isinstance(item, tree.Name):
+            return False
+        keys = region_facts.key(node.value), region_facts.key(item)
+        if any(self.count.get(k, 0) > 1 for k in keys) or {keys[1], *self.shares(keys[1])} & self.overwritten:
+            return False
+        if keys in self.indexed:
+            return True
+        if need.value == ALL:
+            self.indexed.add(keys)
+        return False
+
     # --- masks ------------------------------------------------------------------------------
 
-    def safe(self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, need: _Need) -> tree.Expr:
-        """The operand where the result is demanded, a safe value elsewhere."""
+    def safe(
+        self, inner: tree.Expr, operand: tree.Expr, row: table.Guarded, need: _Need, operation: str = ""
+    ) -> tree.Expr:
+        """The operand where the operation's result is demanded, a safe value elsewhere."""
         whole = self.demand_here(need, operand)
         if whole is None:
             return inner
-        known = self.value_elsewhere(inner, whole)
-        if known is not None and harmless(known, row.safe):
-            # What it is made of is guarded already, and it comes out harmless.
+        known = self.ranges_elsewhere(inner, whole)
+        if known is not None and ranges.harmless(known, operation, row.safe):
+            # What it is made of is guarded already, or a test tells, and it comes out harmless.
             return inner
         mask = self.build(whole)
         names = self.bounded_key(inner, mask)
@@ -784,29 +831,59 @@ class _Guards:
             self.guarded_by[made] = whole
         return made
 
-    def value_elsewhere(self, node: tree.Expr, whole: Demand, depth: int = 12) -> float | None:
-        """The value of an expression in all samples that the demand leaves out, where guards have settled it."""
+    def ranges_elsewhere(self, node: tree.Expr, whole: Demand, depth: int = 12) -> Ranges | None:
+        """Where an expression lies in the samples that the demand leaves out, as far as guards and tests have settled it."""
         if not depth:
             return None
         if isinstance(node, tree.Constant):
             number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
-            return float(node.value) if number else None
+            return ((float(node.value), float(node.value)),) if number else None
         if isinstance(node, tree.Select) and node in self.guarded_by:
             settled = all(
                 self.count.get(x.atom, 0) <= 1 for c in self.guarded_by[node] for x in c if isinstance(x.atom, tuple)
             )
             if settled and _covers(whole, self.guarded_by[node]):
-                return self.value_elsewhere(node.other, whole, depth - 1)
+                return self.ranges_elsewhere(node.other, whole, depth - 1)
             return None
         if isinstance(node, tree.Name):
             key = region_facts.key(node)
             value = self.rewritten.get(key) if self.count.get(key) == 1 else None
-            return self.value_elsewhere(value, whole, depth - 1) if value is not None else None
-        parts = finite.operands(node)
-        if parts is None:
+            found = self.ranges_elsewhere(value, whole, depth - 1) if value is not None else None
+            return found or self.told_elsewhere(node, whole)
+        parts = ranges.operands(node, isinstance(node, tree.Call) and not self.of_module(node))
+        if parts is not None:
+            values = [self.ranges_elsewhere(p, whole, depth - 1) for p in parts]
+            known = [v for v in values if v is not None]
+            found = ranges.evaluated(node, known) if len(known) == len(values) else None
+            if found is not None:
+                return found
+        if finite.not_negative(node):
+            return ((0.0, math.inf),)
+        return ((-math.inf, 0.0),) if finite.not_positive(node) else None
+
+    def of_module(self, node: tree.Call) -> bool:
+        """Whether what is called is a function of torch's, and no method."""
+        func = self.ctx.kind(node.func)
+        return isinstance(node.func, tree.TorchName) or (isinstance(func, Static) and func.what == "torch")
+
+    def told_elsewhere(self, variable: tree.Name, whole: Demand) -> Ranges | None:
+        """Where the tests that fail in the samples that the demand leaves out say that a variable lies."""
+        key = region_facts.key(variable)
+        if self.count.get(key, 0) > 1 or {key, *self.shares(key)} & self.overwritten:
             return None
-        values = [self.value_elsewhere(p, whole, depth - 1) for p in parts]
-        return finite.evaluated(node, [v for v in values if v is not None]) if None not in values else None
+        for condition in whole:
+            # One of its literals fails: the variable lies where one of them puts it.
+            told = [ranges.settled(self.test_of(x), not x.held, variable) for x in condition]
+            known = [t for t in told if t is not None]
+            if told and len(known) == len(told):
+                return tuple(r for t in known for r in t)
+        return None
+
+    def test_of(self, literal: Literal) -> tree.Expr | None:
+        """The test that a literal stands for; None where the mask variable is written more than once."""
+        if not isinstance(literal.atom, tuple):
+            return literal.atom
+        return self.values.get(literal.atom) if self.count.get(literal.atom, 0) <= 1 else None
 
     def safe_value(self, inner: tree.Expr, row: table.Guarded) -> tree.Expr:
         if isinstance(row.safe, int | float):
@@ -1139,13 +1216,13 @@ def excludes_zero(test: tree.Expr, held: bool, operand: tree.Expr) -> bool | Non
     return None if at_zero is None else at_zero != held
 
 
-def harmless(value: float, safe: table.Safe) -> bool:
-    """Whether a value is as harmless as the safe one, and not near to where harm begins."""
-    if safe == 1:
-        return 1e-3 < value < 1e3
-    if safe == 0:
-        return abs(value) < 0.9
-    return value == safe
+def _root_exponent(node: tree.Expr) -> bool:
+    """Whether a power is a root, which grows ever more slowly."""
+    exponent = finite.literal(node)
+    if exponent is None and isinstance(node, tree.Binary) and node.op == "/":
+        over, under = finite.literal(node.left), finite.literal(node.right)
+        exponent = over / under if isinstance(over, int | float) and isinstance(under, int | float) and under else None
+    return isinstance(exponent, int | float) and 0 < exponent < 1
 
 
 def _described(safe: tree.Expr) -> str:
