@@ -1214,6 +1214,17 @@ class ControlPass:
                     "alias-undecided", node, f"`{root.id}` shares memory with another tensor in some samples only"
                 )
 
+    def unseen(self, name: tree.Name, stmt: tree.Stmt) -> bool:
+        """Whether a variable that may share memory is the only one through which its update would be seen: it can be rebound."""
+        version = self.names.get(name.id, name)
+        after = self.live.after.get(stmt)
+        if after is None or name.id in self.pins or name.id in self.captured:
+            return False
+        if not (self.privacy.is_mixed(version) or self.privacy.is_mixed_elsewhere(version)):
+            return False
+        others = self.privacy.relatives(name.id)
+        return others is not None and not others & _ids(after)
+
     def guarded_store(self, target: tree.Expr) -> bool:
         """Whether a store there must be masked: some samples do not come here, and could see it."""
         if self.masked:
@@ -1357,9 +1368,11 @@ class ControlPass:
         number = not isinstance(old, Tensor)
         rebind = number and (depends(old) or depends(new) or bool(self.place))
         if isinstance(old, Tensor):
-            self.check_alias(name, stmt)
-            rebind = bool(self.place) or (depends(new) and not old.batched) or old.optional
-            if rebind and not old.optional and not self.privacy.is_private(old_version):
+            unseen = self.unseen(name, stmt)
+            if not unseen:
+                self.check_alias(name, stmt)
+            rebind = bool(self.place) or (depends(new) and not old.batched) or old.optional or unseen
+            if rebind and not unseen and not old.optional and not self.privacy.is_private(old_version):
                 if self.place or not old.batched:
                     stores.in_place_name(self, stmt)
                     return

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # --- who else may see a tensor --------------------------------------------------------------
 
+#: Stands, among the names of variables, for whatever is not a variable of the function.
+_OUTSIDE = "<outside>"
+
 
 @dataclass
 class Privacy:
@@ -49,6 +52,7 @@ class Privacy:
     _borrowed: set[region_facts.Key] = field(default_factory=set)
     _mixed: set[region_facts.Key] = field(default_factory=set)
     _memory: dict[region_facts.Key, frozenset[region_facts.Key]] = field(default_factory=dict)
+    _related: dict[str, frozenset[str]] | None = field(default=None)
 
     def is_private(self, version: tree.Name) -> bool:
         if self._shared is None:
@@ -83,6 +87,78 @@ class Privacy:
         """Whether some merge holds a copy of what may be this version's memory: an update in place would not reach it."""
         mine = self.memory(version)
         return any(mine & self._memory.get(k, frozenset()) for k in self._mixed if k != region_facts.key(version))
+
+    def relatives(self, name: str) -> set[str] | None:
+        """The other variables that may at some time share the variable's memory; None where something else may too.
+
+        Something else is an argument, a container, a closure, or whatever a call of unknown make gives back.
+        """
+        if self._related is None:
+            self._related = self._relations()
+        found, todo = {name}, [name]
+        while todo:
+            for other in self._related.get(todo.pop(), frozenset([_OUTSIDE])) - found:
+                found.add(other)
+                todo.append(other)
+        return None if _OUTSIDE in found else found - {name}
+
+    def _relations(self) -> dict[str, frozenset[str]]:
+        """Which variables may be given each other's memory by one assignment; _OUTSIDE stands for all else."""
+        body = self.callee.node.body
+        if isinstance(body, tree.Expr):
+            return {}
+        related: dict[str, set[str]] = {}
+        outside = {p.name for p in self.callee.params} | {n for n, _ in region_facts.captured(body)}
+
+        def relate(target: tree.Expr, value: tree.Expr | None) -> None:
+            if isinstance(target, tree.Tuple | tree.List) and isinstance(value, tree.Tuple):
+                if len(value.items) == len(target.items):
+                    for t, v in zip(target.items, value.items, strict=True):
+                        relate(t, v)
+                    return
+            names = self._aliases(value) if value is not None else set()
+            if value is None or not (names or self.fresh(value) or self._fresh_parts(value)):
+                names = names | {_OUTSIDE}
+            if isinstance(value, tree.Tuple) or not isinstance(target, tree.Name | tree.Tuple | tree.List):
+                # It is kept in something.
+                outside.update(
+                    n.id for n in (tree.walk(value) if value is not None else ()) if isinstance(n, tree.Name)
+                )
+            for target_name in region_facts.target_names(target):
+                related.setdefault(target_name.id, set()).update(names)
+                for n in names:
+                    related.setdefault(n, set()).add(target_name.id)
+
+        for node in tree.walk(body):
+            if isinstance(node, tree.Assign):
+                for target in node.targets:
+                    relate(target, node.value)
+                for first, second in zip(node.targets, node.targets[1:]):
+                    outside |= {n.id for t in (first, second) for n in region_facts.target_names(t)}
+            elif isinstance(node, tree.AnnAssign | tree.Walrus) and node.value is not None:
+                relate(node.target, node.value)
+            elif isinstance(node, tree.For) or (isinstance(node, tree.WithItem) and node.target is not None):
+                relate(node.target, None)
+            elif isinstance(node, tree.List | tree.Set):
+                outside |= self._aliases(*node.items)
+            elif isinstance(node, tree.Dict):
+                outside |= self._aliases(*node.values)
+            elif isinstance(node, tree.Call) and not (self.fresh(node) or self._aliases(node)):
+                # Whatever is called may keep its arguments.
+                outside |= self._aliases(*(a.value for a in node.args))
+            elif isinstance(node, tree.Comprehension):
+                outside |= {n.id for n in tree.walk(node) if isinstance(n, tree.Name)}
+            elif isinstance(node, tree.OpaqueStmt):
+                outside |= set(node.binds)
+        for n in outside:
+            related.setdefault(n, set()).add(_OUTSIDE)
+        return {n: frozenset(r) for n, r in related.items()}
+
+    def _fresh_parts(self, value: tree.Expr) -> bool:
+        """Whether a choice between values is one of fresh ones, or of Python's numbers."""
+        if isinstance(value, tree.Conditional):
+            return all(self._fresh_parts(v) for v in (value.body, value.orelse))
+        return self.fresh(value) or isinstance(self.facts.kind(value), Static)
 
     def memory(self, version: tree.Name) -> frozenset[region_facts.Key]:
         """The versions whose memory it may share, itself included."""

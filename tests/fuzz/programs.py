@@ -45,6 +45,10 @@ class Generator:
     def emit(self, text: str) -> None:
         self.lines.append("    " * (self.depth + 1) + text)
 
+    def own(self, value: str) -> str:
+        """The value in memory of its own: a second name for a tensor, later updated in place, is a feature."""
+        return value if "aliases" in self.features or "(" in value else f"{value}.clone()"
+
     def number(self) -> str:
         return self.rng.choice(["0.5", "1.0", "2.0", "-1.0", "0.25", "1.5", "3.0"])
 
@@ -162,14 +166,14 @@ class Generator:
         kind = r.choice(kinds)
         if kind == "assign":
             name = r.choice(self.scalars[2:] or [self.fresh()]) if r.random() < 0.5 else self.fresh()
-            self.emit(f"{name} = {self.scalar()}")
+            self.emit(f"{name} = {self.own(self.scalar())}")
             if name not in self.scalars:
                 self.scalars.append(name)
         elif kind == "aug" and len(self.scalars) > 2:
             self.emit(f"{r.choice(self.scalars[2:])} {r.choice(['+=', '-=', '*='])} {self.scalar(1)}")
         elif kind == "tuple" and len(self.scalars) > 3:
             a, b = r.sample(self.scalars[2:], 2)
-            self.emit(f"{a}, {b} = {self.scalar(1)}, {self.scalar(1)}")
+            self.emit(f"{a}, {b} = {self.own(self.scalar(1))}, {self.own(self.scalar(1))}")
         elif kind == "if":
             self.branch()
         elif kind == "return_if":
@@ -204,7 +208,7 @@ class Generator:
             self.emit(f"out[{r.randint(0, 2)}] = {self.scalar(1)}")
         else:
             self.emit(
-                f"{self.rng.choice(self.scalars[2:] or ['x'])} = {self.scalar(1)}"
+                f"{self.rng.choice(self.scalars[2:] or ['x'])} = {self.own(self.scalar(1))}"
                 if len(self.scalars) > 2
                 else f"x = x + {self.number()}"
             )
@@ -301,8 +305,16 @@ ALL_FEATURES = (
 )
 
 
+#: How often a program gives tensors second names. Where only some samples do so, and an update in place follows,
+#: the converter refuses.
+ALIASES = 0.1
+
+
 def program(seed: int) -> str:
     """The program of a seed: the same for the same seed."""
     rng = random.Random(seed)
     features = frozenset(f for f in ALL_FEATURES if rng.random() < 0.5)
+    # A draw of its own: the programs of the seeds stay what they were.
+    if random.Random(f"aliases {seed}").random() < ALIASES:
+        features |= {"aliases"}
     return Generator(rng, features, budget=rng.randint(3, 16)).program()
