@@ -105,3 +105,14 @@ def without(demand: Demand, atoms: frozenset[region_facts.Key], shrinking: froze
         kept = frozenset(x for x in condition if not (isinstance(x.atom, tuple) and x.atom in atoms) or x in shrinking)
         result = either(result, frozenset([kept]))
     return result
+
+
+def begun(demand: Demand, literal: Literal, told: Demand) -> Demand:
+    """The demand before a mask is set: for the literal stands what the value that the mask is set to tells."""
+    if not any(literal in condition for condition in demand):
+        return demand
+    result: Demand = NEVER
+    for condition in demand:
+        before = both(frozenset([condition - {literal}]), told) if literal in condition else frozenset([condition])
+        result = either(result, before)
+    return result

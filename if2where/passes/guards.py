@@ -19,7 +19,7 @@ from if2where.kinds.lattice import Bottom, Function, Number, Static, Tensor, Unk
 from if2where.ops import table
 from if2where.passes import finite, grad_mode, ranges
 from if2where.passes.context import Context, method_call
-from if2where.passes.demand import ALL, NEVER, Demand, Literal, both, either, holds, named, without
+from if2where.passes.demand import ALL, NEVER, Demand, Literal, begun, both, either, holds, named, without
 from if2where.passes.ranges import Ranges
 from if2where.passes.twins import redirected
 from if2where.program import Callee
@@ -59,6 +59,17 @@ class _Need:
         return self if self.value == ALL and self.gradient else self.faulting
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """A block around the one at hand, as it stood before the statement that the latter belongs to."""
+
+    out: list[tree.Stmt]
+    stmts: tree.Block
+    position: int
+    later: dict[Key, int]
+    defined: set[Key]
+
+
 EVERYWHERE = _Need(ALL, ALL)
 NOWHERE = _Need(NEVER, NEVER)
 
@@ -90,9 +101,13 @@ class _Guards:
     everywhere: _Need = EVERYWHERE
     needs: dict[Key, _Need] = field(default_factory=dict)
     count: dict[Key, int] = field(default_factory=dict)
+    #: The variables that are set further down than the place at hand of the backward pass.
+    written: set[Key] = field(default_factory=set)
     values: dict[Key, tree.Expr] = field(default_factory=dict)
     defined: set[Key] = field(default_factory=set)
-    #: How many of a variable's assignments have been passed: after the last, its value stays.
+    #: How many assignments a variable gets along one path, and how many of them have been passed: after the last,
+    #: its value stays.
+    most: dict[Key, int] = field(default_factory=dict)
     passed: dict[Key, int] = field(default_factory=dict)
     #: Whether the place at hand runs without autograd: there, only what raises needs a guard.
     quiet: bool = False
@@ -105,6 +120,7 @@ class _Guards:
     moved: set[Key] = field(default_factory=set)
     out: list[tree.Stmt] = field(default_factory=list)
     later: dict[Key, int] = field(default_factory=dict)
+    frames: list[_Frame] = field(default_factory=list)
     cache: dict[frozenset[frozenset[Literal]], tree.Name] = field(default_factory=dict)
     #: What an operation around the expression at hand minds: large values, or those that are not finite.
     minds_large: bool = False
@@ -129,6 +145,7 @@ class _Guards:
             elif isinstance(node, tree.AugAssign | tree.For | tree.Walrus | tree.AnnAssign):
                 for n in region_facts.target_names(node.target):
                     self.count[region_facts.key(n)] = self.count.get(region_facts.key(n), 0) + 2
+        self.most = _assignments(body)
         self.overwritten = frozenset(k for stmt in body for k in self.changed_in_place(stmt))
         for key in region_facts.captured(body):
             self.needs[key] = self.everywhere
@@ -140,6 +157,9 @@ class _Guards:
     def backward(self, block: tree.Block) -> None:
         for stmt in reversed(block):
             self.stmt_needs(stmt)
+            if not region_facts.blocks(stmt):
+                self.before_masks(stmt)
+            self.written |= region_facts.writes(stmt)
 
     def need_of(self, target: tree.Expr) -> _Need:
         if isinstance(target, tree.Name):
@@ -195,8 +215,7 @@ class _Guards:
                 self.visit(e, self.everywhere)
             self.visit(stmt.value, need)
         elif isinstance(stmt, tree.If):
-            self.backward(stmt.orelse)
-            self.backward(stmt.body)
+            self.branch_needs(stmt)
             self.visit(stmt.test, self.everywhere.tested)
         elif isinstance(stmt, tree.For | tree.While):
             self.loop_needs(stmt)
@@ -213,6 +232,49 @@ class _Guards:
                     self.visit(child, self.everywhere)
             for block in region_facts.blocks(stmt):
                 self.backward(block)
+
+    def branch_needs(self, stmt: tree.If) -> None:
+        after = dict(self.needs)
+        self.backward(stmt.orelse)
+        orelse, self.needs = self.needs, after
+        self.backward(stmt.body)
+        inside, outside = region_facts.writes(stmt.body), region_facts.writes(stmt.orelse)
+        for key, need in orelse.items():
+            if key not in self.needs or (key in outside and key not in inside):
+                self.needs[key] = need
+            elif key not in inside or key in outside:
+                self.needs[key] = self.needs[key].join(need)
+
+    def before_masks(self, stmt: tree.Stmt) -> None:
+        """What is needed of older variables, in terms of masks older than those that the statement sets again.
+
+        Who is in a loop at all is told by who enters it.
+        """
+        shrinking = {literal.atom for literal in self.shrinking}
+        for key in region_facts.writes(stmt):
+            if self.count.get(key, 0) <= 1:
+                continue
+            plain = isinstance(stmt, tree.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], tree.Name)
+            value = stmt.value if plain and isinstance(stmt, tree.Assign) else None
+            if key in shrinking and (value is None or key in region_facts.reads(value)):
+                continue
+            for held in (True, False):
+                self.replace_literal(Literal(key, held), self.told_by(value, held))
+
+    def told_by(self, value: tree.Expr | None, held: bool) -> Demand:
+        """Where a mask that is set to a value holds, or does not, as far as that is known."""
+        if value is None:
+            return ALL
+        if isinstance(value, tree.Call) and finite.called(value) == "tensor" and value.args:
+            value = value.args[0].value
+        if isinstance(value, tree.Constant):
+            return ALL if bool(value.value) == held else NEVER
+        return named(self.holds(value, held))
+
+    def replace_literal(self, literal: Literal, told: Demand) -> None:
+        for key, need in self.needs.items():
+            if key not in self.written:
+                self.needs[key] = _Need(begun(need.value, literal, told), begun(need.gradient, literal, told))
 
     def loop_needs(self, stmt: tree.For | tree.While) -> None:
         assert self.live is not None
@@ -392,12 +454,14 @@ class _Guards:
         if isinstance(stmt, tree.If):
             test = self.rewrite(stmt.test, self.everywhere.tested)
             before, cache, bounded = set(self.defined), dict(self.cache), dict(self.bounded)
-            indexed = set(self.indexed)
-            body = self.forward(stmt.body)
+            indexed, passed = set(self.indexed), dict(self.passed)
+            body = self.inner(stmt.body, before)
             self.bounded, self.indexed = dict(bounded), indexed
             after_body, self.defined = self.defined, set(before)
+            passed, self.passed = self.passed, passed
             self.cache = dict(cache)
-            orelse = self.forward(stmt.orelse)
+            orelse = self.inner(stmt.orelse, before)
+            self.passed = {k: max(passed.get(k, 0), self.passed.get(k, 0)) for k in {*passed, *self.passed}}
             self.defined = before | (after_body & self.defined) | self._settled(stmt)
             self.cache, self.bounded = cache, bounded
             self.out.append(replace(stmt, test=test, body=body, orelse=orelse))
@@ -406,9 +470,9 @@ class _Guards:
             self.cache = {}
             if isinstance(stmt, tree.For):
                 self.defined |= frozenset(map(region_facts.key, region_facts.target_names(stmt.target)))
-            body = self.forward(stmt.body)
+            body = self.inner(stmt.body, before)
             self.defined = before
-            orelse = self.forward(stmt.orelse)
+            orelse = self.inner(stmt.orelse, before)
             self.bounded = bounded
             self.cache = {
                 k: v
@@ -423,8 +487,17 @@ class _Guards:
                 self.quiet = grad_mode.is_off(item.context, self.ctx) or (
                     self.quiet and not grad_mode.is_on(item.context, self.ctx)
                 )
-            self.out.append(replace(stmt, body=self.forward(stmt.body)))
+            body = self.inner(stmt.body, self.defined)
+            self.out.append(replace(stmt, body=body))
             self.quiet = quiet
+
+    def inner(self, block: tree.Block, defined: set[Key]) -> tree.Block:
+        """The block of a compound statement, with its guards; ``defined`` is what stands before the statement."""
+        self.frames.append(_Frame(self.out, self.block_stmts, self.position, self.later, defined))
+        result = self.forward(block)
+        frame = self.frames.pop()
+        self.position, self.block_stmts = frame.position, frame.stmts
+        return result
 
     def _settled(self, stmt: tree.If) -> set[Key]:
         return set(region_facts.writes(stmt.body) & region_facts.writes(stmt.orelse))
@@ -1021,7 +1094,7 @@ class _Guards:
             return True
         if literal.atom not in self.defined:
             return False
-        if self.count.get(literal.atom, 0) <= self.passed.get(literal.atom, 0):
+        if self.most.get(literal.atom, self.count.get(literal.atom, 0)) <= self.passed.get(literal.atom, 0):
             return True
         return (literal.atom, literal.held) in self.ctx.shrinking
 
@@ -1070,12 +1143,33 @@ class _Guards:
     ) -> frozenset[Literal]:
         """Tests that stand further down, evaluated here: those that can be as they are, and those that hang on this
         very result (unless ``at_hand_only``) on detached operands."""
+        made = self.evaluated_here(missing, operand, at_hand_only)
+        for frame in reversed(self.frames):
+            made |= self.evaluated_before(frame, missing - made, operand, at_hand_only)
+        return made
+
+    def evaluated_before(
+        self, frame: _Frame, missing: frozenset[Literal], operand: tree.Expr, at_hand_only: bool
+    ) -> frozenset[Literal]:
+        """The tests that stand after the statement around this block, evaluated before that statement."""
+        here = _Frame(self.out, self.block_stmts, self.position, self.later, self.defined)
+        self.enter(frame)
+        made = self.evaluated_here(missing, operand, at_hand_only)
+        self.enter(here)
+        self.defined |= frame.defined
+        return made
+
+    def enter(self, frame: _Frame) -> None:
+        self.out, self.block_stmts, self.position = frame.out, frame.stmts, frame.position
+        self.later, self.defined = frame.later, frame.defined
+
+    def evaluated_here(self, missing: frozenset[Literal], operand: tree.Expr, at_hand_only: bool) -> frozenset[Literal]:
         made: set[Literal] = set()
         near = self.near(operand)
         for literal in sorted(missing, key=str):
             if (
                 not isinstance(literal.atom, tuple)
-                or literal.atom not in self.later
+                or self.later.get(literal.atom, -1) < self.position
                 or self.count.get(literal.atom, 0) != 1
             ):
                 continue
@@ -1244,6 +1338,29 @@ def _stores(callee: Callee) -> bool:
         or (isinstance(n, tree.Call) and isinstance(n.func, tree.Attribute) and n.func.attr.endswith("_"))
         for n in tree.walk(callee.node.body)
     )
+
+
+def _assignments(block: tree.Block) -> dict[Key, int]:
+    """How many plain assignments each variable gets along one path through a block, at most."""
+    found: dict[Key, int] = {}
+    for stmt in block:
+        if isinstance(stmt, tree.If):
+            body, orelse = _assignments(stmt.body), _assignments(stmt.orelse)
+            inner = {k: max(body.get(k, 0), orelse.get(k, 0)) for k in {*body, *orelse}}
+        elif region_facts.blocks(stmt):
+            inner = {}
+            for part in region_facts.blocks(stmt):
+                for k, n in _assignments(part).items():
+                    inner[k] = inner.get(k, 0) + n
+        else:
+            plain = isinstance(stmt, tree.Assign)
+            inner = dict.fromkeys(region_facts.writes(stmt), 1 if plain else 2)
+        if isinstance(stmt, tree.For):
+            for target in region_facts.target_names(stmt.target):
+                inner[region_facts.key(target)] = inner.get(region_facts.key(target), 0) + 2
+        for k, n in inner.items():
+            found[k] = found.get(k, 0) + n
+    return found
 
 
 def _covers(wide: Demand, narrow: Demand) -> bool:

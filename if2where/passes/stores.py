@@ -135,10 +135,11 @@ class Privacy:
                     relate(target, node.value)
                 for first, second in zip(node.targets, node.targets[1:]):
                     outside |= {n.id for t in (first, second) for n in region_facts.target_names(t)}
-            elif isinstance(node, tree.AnnAssign | tree.Walrus) and node.value is not None:
+            elif isinstance(node, tree.Walrus) or (isinstance(node, tree.AnnAssign) and node.value is not None):
                 relate(node.target, node.value)
-            elif isinstance(node, tree.For) or (isinstance(node, tree.WithItem) and node.target is not None):
-                relate(node.target, None)
+            elif isinstance(node, tree.For | tree.WithItem):
+                if node.target is not None:
+                    relate(node.target, None)
             elif isinstance(node, tree.List | tree.Set):
                 outside |= self._aliases(*node.items)
             elif isinstance(node, tree.Dict):
