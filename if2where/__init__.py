@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from if2where.pipeline import Conversion, Options, convert_source
+    from if2where.runtime.bench import Bench, bench
     from if2where.runtime.functions import ConversionRefused, convert, vmap
     from if2where.runtime.loops import any_active
     from if2where.runtime.samples import NoInputs
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from if2where.runtime.verify import Verification, VerificationError, verify
 
 __all__ = [
+    "Bench",
     "Conversion",
     "ConversionRefused",
     "NoInputs",
@@ -21,6 +23,7 @@ __all__ = [
     "Verification",
     "VerificationError",
     "any_active",
+    "bench",
     "convert",
     "convert_source",
     "verify",
@@ -28,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Bench": "if2where.runtime.bench",
     "Conversion": "if2where.pipeline",
     "ConversionRefused": "if2where.runtime.functions",
     "NoInputs": "if2where.runtime.samples",
@@ -36,6 +40,7 @@ _HOMES = {
     "Verification": "if2where.runtime.verify",
     "VerificationError": "if2where.runtime.verify",
     "any_active": "if2where.runtime.loops",
+    "bench": "if2where.runtime.bench",
     "convert": "if2where.runtime.functions",
     "convert_source": "if2where.pipeline",
     "verify": "if2where.runtime.verify",

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from if2where.settings import CHECKS, GUARDS, SCOPES, Settings, SettingsError, load, nearest
+
 if TYPE_CHECKING:
-    from if2where.diagnostics.diagnostic import Diagnostic
     from if2where.module import Source
-    from if2where.pipeline import Conversion, Options
 
 VERSION = "0.1.0"
+FORMATS = ("text", "json", "sarif", "github")
+
+EXAMPLES = """\b
+Examples:
+  if2where convert model.py              print the diff
+  if2where convert --write src/          change the files
+  if2where convert --check --scope vmapped .
+  if2where convert --function energy -o energy_where.py energy.py
+  if2where convert - < model.py          from stdin to stdout
+"""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,29 +33,17 @@ def main() -> None:
     """Turn per-sample PyTorch code with ifs on the data into torch.where code that vmap accepts."""
 
 
-@main.command()
-@click.argument("paths", nargs=-1, required=True)
+@main.command(epilog=EXAMPLES)
+@click.argument("paths", nargs=-1)
 @click.option("-w", "--write", is_flag=True, help="Change the files.")
 @click.option("-o", "--output", metavar="FILE", help="Write one file's result elsewhere (-: stdout).")
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 where something would change.")
+@click.option("--verify", is_flag=True, help="Run both first; leave out what is not the same (runs the file's code).")
+@click.option("--inputs", default="", metavar="NAME", help="With --verify: what gives the arguments, as for verify.")
 @click.option("--function", "functions", multiple=True, metavar="NAME", help="Convert the functions of this name.")
-@click.option(
-    "--scope", type=click.Choice(["auto", "vmapped", "all"]), default="auto", show_default=True, help="Which functions."
-)
-@click.option(
-    "--guards",
-    type=click.Choice(["auto", "none"]),
-    default="auto",
-    show_default=True,
-    help="Keep the branch not taken from making NaN.",
-)
-@click.option(
-    "--checks",
-    type=click.Choice(["keep", "drop"]),
-    default="keep",
-    show_default=True,
-    help="What to do with asserts and raises on the data.",
-)
+@click.option("--scope", type=click.Choice(SCOPES), help="Which functions.  [default: auto]")
+@click.option("--guards", type=click.Choice(GUARDS), help="Keep the branch not taken from making NaN.  [default: auto]")
+@click.option("--checks", type=click.Choice(CHECKS), help="Asserts and raises on the data.  [default: keep]")
 @click.option(
     "--max-iterations",
     type=click.IntRange(1),
@@ -55,42 +52,125 @@ def main() -> None:
 )
 @click.option("--allow-random", is_flag=True, help="Draw random numbers under a branch for all samples.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out what matches, in folders.")
-@click.option(
-    "--output-format", type=click.Choice(["text", "json", "sarif", "github"]), default="text", show_default=True
-)
+@click.option("--extend-exclude", multiple=True, metavar="GLOB", help="Leave that out too.")
+@click.option("--no-gitignore", is_flag=True, help="Do not leave out what .gitignore names.")
+@click.option("--config", metavar="FILE", help="Take the settings from FILE, not from the nearest pyproject.toml.")
+@click.option("--isolated", is_flag=True, help="Take no settings from any file.")
+@click.option("--show-settings", is_flag=True, help="Print the settings that hold, and where they are from.")
+@click.option("-j", "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once.  [default: one a core]")
+@click.option("--output-format", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option("-v", "--verbose", is_flag=True, help="Say of each file what became of it.")
+@click.option("--statistics", is_flag=True, help="Count the refusals by code.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
+@click.pass_context
 def convert(
+    context: click.Context,
     paths: tuple[str, ...],
     write: bool,
     output: str | None,
     check: bool,
+    verify: bool,
+    inputs: str,
     functions: tuple[str, ...],
-    scope: str,
-    guards: str,
-    checks: str,
+    scope: str | None,
+    guards: str | None,
+    checks: str | None,
     max_iterations: int | None,
     allow_random: bool,
     exclude: tuple[str, ...],
+    extend_exclude: tuple[str, ...],
+    no_gitignore: bool,
+    config: str | None,
+    isolated: bool,
+    show_settings: bool,
+    jobs: int | None,
     output_format: str,
+    color: str,
     quiet: bool,
+    verbose: bool,
+    statistics: bool,
     debug: bool,
 ) -> None:
-    """Convert Python files: print the diff, or write the result.
+    """Convert Python files and notebooks: print the diff, or write the result.
 
     PATH is a file, a folder, or - for stdin (then the source is printed).
     """
+    if not paths and not show_settings:
+        raise click.UsageError("give a PATH")
+    if write and (output is not None or check):
+        raise click.UsageError("--write goes with neither --output nor --check")
+    if config is not None and isolated:
+        raise click.UsageError("--config and --isolated exclude each other")
+    given: dict[str, object] = {
+        "scope": scope,
+        "functions": functions,
+        "guards": guards,
+        "checks": checks,
+        "max_iterations": max_iterations,
+        "allow_random": allow_random or None,
+        "exclude": exclude,
+        "extend_exclude": extend_exclude,
+        "respect_gitignore": False if no_gitignore else None,
+    }
+    settings, place = _settings(paths, config, isolated, given)
+    if show_settings:
+        click.echo(f"# {place or 'no settings file'}\n{settings.toml()}")
+        return
+    context.color = _wants_colour(color)
+
+    from if2where.converting import Run, default_jobs
     from if2where.files import find
     from if2where.pipeline import Options
 
-    options = Options(scope, functions, guards, checks, max_iterations, allow_random)
-    if write and (output is not None or check):
-        raise click.UsageError("--write goes with neither --output nor --check")
-    files = ["-"] if paths == ("-",) else [str(p) for p in find(paths, exclude)]
+    options = Options(
+        settings.scope,
+        settings.functions,
+        settings.guards,
+        settings.checks,
+        settings.max_iterations,
+        settings.allow_random,
+    )
+    files = ["-"] if paths == ("-",) else [str(p) for p in find(paths, settings.excluded, settings.respect_gitignore)]
     if output is not None and len(files) != 1:
         raise click.UsageError("--output takes one file")
-    run = _Run(options, write, output, check, output_format, quiet, debug)
+    run = Run(
+        options,
+        settings,
+        write=write,
+        output=output,
+        check=check,
+        output_format=output_format,
+        quiet=quiet,
+        verbose=verbose,
+        statistics=statistics,
+        debug=debug,
+        jobs=jobs or default_jobs(),
+        verify=verify,
+        inputs=inputs,
+    )
     sys.exit(run.all(files))
+
+
+def _settings(
+    paths: tuple[str, ...], config: str | None, isolated: bool, given: dict[str, object]
+) -> tuple[Settings, Path | None]:
+    """The settings, and the file that they are from."""
+    try:
+        place = Path(config) if config is not None else None if isolated else nearest([p for p in paths if p != "-"])
+        found = load(place) if place is not None else Settings()
+    except SettingsError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    return found.over(given), place
+
+
+def _wants_colour(color: str) -> bool | None:
+    """What click goes by: None leaves it to the terminal. NO_COLOR is as in https://no-color.org."""
+    if color == "auto":
+        return False if os.environ.get("NO_COLOR") else None
+    return color == "always"
 
 
 @main.command()
@@ -126,22 +206,9 @@ def verify(
     """
     import json
 
-    from if2where.files import FileError, read
-    from if2where.module import SourceError, decode
-    from if2where.verifying import Request, targets, verify_file
+    from if2where.verifying import Request, verify_file
 
-    path, _, name = target.partition("::")
-    try:
-        source = decode(read(Path(path)), path)
-        functions = targets(source, name=name)
-    except (FileError, SourceError) as error:
-        click.echo(str(error), err=True)
-        sys.exit(2)
-    if not functions:
-        click.echo(
-            f"error: no function {name!r} in {path}" if name else f"error: nothing in {path} is vmapped", err=True
-        )
-        sys.exit(2)
+    source, functions = _functions(target)
     options = {
         "samples": samples,
         "seed": seed,
@@ -158,6 +225,99 @@ def verify(
     if output_format == "json":
         click.echo(json.dumps([{"function": o.function, "status": o.status, **o.report} for o in outcomes], indent=2))
     sys.exit(int(any(o.status != "equal" for o in outcomes)))
+
+
+@main.command()
+@click.argument("target", metavar="FILE[::FUNCTION]")
+@click.option(
+    "--inputs", default="", metavar="NAME", help="A function of the file, or module:function, that gives the arguments."
+)
+@click.option("--sizes", default="1,10,100,1000,10000,100000", show_default=True, help="Batch sizes.")
+@click.option(
+    "--way",
+    "ways",
+    multiple=True,
+    type=click.Choice(["loop", "converted", "compiled", "torch.cond"]),
+    help="Only this way; may be given more than once.",
+)
+@click.option("--report", metavar="FILE.html", help="Write a page with the diff, curves and a plot (needs matplotlib).")
+@click.option("--samples", default=64, show_default=True, help="How many samples are made, where none are given.")
+@click.option("--seed", default=0, show_default=True, help="Makes runs repeat.")
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds for each function.")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def bench(
+    target: str,
+    inputs: str,
+    sizes: str,
+    ways: tuple[str, ...],
+    report: str | None,
+    samples: int,
+    seed: int,
+    timeout: float,
+    output_format: str,
+) -> None:
+    """Time functions of FILE: the loop, converted, compiled, and with torch.cond (needs torch).
+
+    FILE's code is run, each function in a process of its own; where the arguments come from is as for verify.
+    """
+    import json
+
+    from if2where.files import FileError, write
+    from if2where.verifying import Request, measure
+
+    try:
+        counts = [int(s) for s in sizes.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--sizes takes whole numbers, as in 1,100,10000: {sizes!r}") from None
+    if min(counts) < 1:
+        raise click.UsageError("--sizes takes numbers above 0")
+    source, functions = _functions(target)
+    if report is not None and len(functions) != 1:
+        raise click.UsageError(f"--report takes one function: {', '.join(f'{source.path}::{n}' for n, _ in functions)}")
+    options: dict[str, object] = {"samples": samples, "seed": seed, "sizes": counts}
+    if ways:
+        options["ways"] = ways
+    failed, results = False, []
+    for name, dims in functions:
+        found = measure(source, name, dims, Request(inputs, timeout, options), report is not None)
+        failed |= "error" in found
+        results.append({"function": name, **found})
+        if output_format == "text":
+            click.echo(f"{name}: {found['error']}: {found['text']}" if "error" in found else found["text"])
+        if report is not None and "error" not in found:
+            try:
+                from if2where.report import page
+
+                write(Path(report), page(source.path, found["diff"], found).encode())
+            except ImportError:
+                click.echo("error: --report needs matplotlib: pip install if2where[report]", err=True)
+                sys.exit(2)
+            except FileError as error:
+                click.echo(str(error), err=True)
+                sys.exit(2)
+    if output_format == "json":
+        click.echo(json.dumps(results, indent=2))
+    sys.exit(int(failed))
+
+
+def _functions(target: str) -> tuple[Source, list[tuple[str, object]]]:
+    """The file of FILE[::FUNCTION] and its functions, each with its in_dims; ends the command where there are none."""
+    from if2where.files import FileError, read
+    from if2where.module import SourceError, decode
+    from if2where.verifying import targets
+
+    path, _, name = target.partition("::")
+    try:
+        source = decode(read(Path(path)), path)
+        functions = targets(source, name=name)
+    except (FileError, SourceError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+    if not functions:
+        reason = f"no function {name!r} in {path}" if name else f"nothing in {path} is vmapped"
+        click.echo(f"error: {reason}", err=True)
+        sys.exit(2)
+    return source, functions
 
 
 @main.command()
@@ -183,158 +343,3 @@ def quickstart() -> None:
     from if2where.quickstart import run
 
     sys.exit(run())
-
-
-@dataclass
-class _Run:
-    """One run of the command over files; methods give the exit status."""
-
-    options: Options
-    write: bool
-    output: str | None
-    check: bool
-    output_format: str
-    quiet: bool
-    debug: bool
-
-    def all(self, files: Sequence[str]) -> int:
-        from if2where.files import FileError
-
-        sources: list[Source] = []
-        data: dict[str, bytes] = {}
-        failed = 0
-        for path in files:
-            try:
-                raw, source = self.read(path)
-            except FileError as error:
-                click.echo(str(error), err=True)
-                failed += 1
-            except Exception as error:
-                click.echo(str(error), err=True)
-                failed += 1
-            else:
-                sources.append(source)
-                data[path] = raw
-        results, broken = self.convert(sources)
-        failed += broken
-        diagnostics: list[Diagnostic] = []
-        changed = 0
-        for source, result in results:
-            diagnostics += [*result.refusals, *result.notes]
-            changed += result.text != source.text
-            try:
-                self.deliver(source, result, data[source.path])
-            except FileError as error:
-                click.echo(str(error), err=True)
-                failed += 1
-        self.report(diagnostics)
-        self.summary([r for _, r in results], changed)
-        unmatched = self.unmatched([r for _, r in results])
-        if failed or unmatched:
-            return 2
-        refused = any(r.refusals for _, r in results)
-        return int(refused or (self.check and changed > 0))
-
-    def read(self, path: str) -> tuple[bytes, Source]:
-        from if2where.files import read
-        from if2where.module import decode
-
-        raw = sys.stdin.buffer.read() if path == "-" else read(Path(path))
-        return raw, decode(raw, path)
-
-    def convert(self, sources: list[Source]) -> tuple[list[tuple[Source, Conversion]], int]:
-        """The files together, so that calls across them are followed; one by one where that fails."""
-        from if2where.module import SourceError
-        from if2where.pipeline import convert_files
-
-        done: list[tuple[Source, Conversion]] = []
-        failed = 0
-        for group in [sources] if len(sources) <= 20 else [[s] for s in sources]:
-            try:
-                results = convert_files(group, self.options)
-            except Exception as error:
-                if len(group) > 1:
-                    some, broken = self.one_by_one(group)
-                    done, failed = done + some, failed + broken
-                    continue
-                if self.debug:
-                    raise
-                click.echo(
-                    f"{group[0].path}:1:1: error: IW999 internal error: {type(error).__name__}: {error}", err=True
-                )
-                failed += 1
-                continue
-            for source, result in zip(group, results, strict=True):
-                if isinstance(result, SourceError):
-                    click.echo(str(result), err=True)
-                    failed += 1
-                else:
-                    done.append((source, result))
-        return done, failed
-
-    def one_by_one(self, group: list[Source]) -> tuple[list[tuple[Source, Conversion]], int]:
-        done: list[tuple[Source, Conversion]] = []
-        failed = 0
-        for source in group:
-            some, broken = self.convert([source])
-            done, failed = done + some, failed + broken
-        return done, failed
-
-    def deliver(self, source: Source, result: Conversion, raw: bytes) -> None:
-        from if2where.files import write
-        from if2where.module import encode
-
-        if self.output is not None:
-            data = encode(source, result.text)
-            if self.output == "-":
-                sys.stdout.buffer.write(data)
-            else:
-                write(Path(self.output), data)
-        elif source.path == "-":
-            sys.stdout.buffer.write(encode(source, result.text))
-        elif result.text != source.text and self.write:
-            write(Path(source.path), encode(source, result.text), raw)
-        elif result.text != source.text and self.output_format == "text" and not self.check:
-            click.echo(diff(source.path, source.text, result.text), nl=False)
-
-    def report(self, diagnostics: list[Diagnostic]) -> None:
-        from if2where.diagnostics.formats import render
-
-        if self.output_format != "text":
-            click.echo(render(diagnostics, self.output_format))
-        elif diagnostics:
-            click.echo(render(diagnostics, "text"), err=True)
-
-    def summary(self, results: list[Conversion], changed: int) -> None:
-        if self.quiet or self.output_format != "text":
-            return
-        functions = sum(len(r.converted) for r in results)
-        refused = len({(d.path, d.function) for r in results for d in r.refusals})
-        verb = "would convert" if self.check else "converted"
-        line = f"{verb} {_count(functions, 'function')} in {_count(changed, 'file')}, refused {refused}, left {_count(len(results) - changed, 'file')} unchanged"
-        if self.options.scope == "auto" and not self.options.functions and results:
-            taken = sorted({r.scope for r in results})
-            line += f" (scope: {', '.join(taken)})"
-        if self.options.guards == "none" and functions:
-            line += "; not guarded: the branch not taken may send NaN into gradients"
-        click.echo(line, err=True)
-
-    def unmatched(self, results: list[Conversion]) -> bool:
-        if not self.options.functions or not results:
-            return False
-        missing = set.intersection(*(set(r.unmatched) for r in results))
-        for name in sorted(missing):
-            click.echo(f"error: no function {name!r} in the files given", err=True)
-        return bool(missing)
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
-def diff(path: str, before: str, after: str) -> str:
-    """A unified diff of two texts, as git shows it."""
-    import difflib
-
-    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), path, path)
-    return "".join(line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n" for line in lines)

@@ -8,7 +8,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+SUFFIXES = (".py", ".ipynb")
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "build", "dist", "venv", "env", "site-packages"}
 
 
@@ -19,23 +21,69 @@ class FileError(Exception):
         super().__init__(f"{path}:1:1: error: {message}")
 
 
-def find(paths: Iterable[str], exclude: Iterable[str] = ()) -> Iterator[Path]:
-    """The Python files named, and those in the folders named, in a stable order.
+def find(paths: Iterable[str], exclude: Iterable[str] = (), respect_gitignore: bool = True) -> Iterator[Path]:
+    """The Python files and notebooks named, and those in the folders named, in a stable order, each once.
 
     A folder's hidden, cache, build and virtual environment folders are left out; so is what matches
-    an ``exclude`` pattern, by its name or its path. A file that is named itself is always there.
+    an ``exclude`` pattern, by its name or its path, and what a .gitignore of the repository around it
+    names. A file that is named itself is always there.
     """
     patterns = tuple(exclude)
+    seen: set[Path] = set()
     for path in map(Path, paths):
-        if not path.is_dir():
-            yield path
-            continue
-        for folder, folders, names in os.walk(path):
-            folders[:] = sorted(f for f in folders if _enters(Path(folder) / f, patterns))
-            for name in sorted(names):
-                found = Path(folder) / name
-                if name.endswith(".py") and not _excluded(found, patterns):
+        for found in _walk(path, patterns, Ignored(path) if respect_gitignore else None) if path.is_dir() else (path,):
+            if found not in seen:
+                seen.add(found)
+                yield found
+
+
+def _walk(path: Path, patterns: tuple[str, ...], ignored: Ignored | None) -> Iterator[Path]:
+    for folder, folders, names in os.walk(path):
+        here = Path(folder)
+        folders[:] = sorted(f for f in folders if _enters(here / f, patterns))
+        if ignored is not None:
+            folders[:] = [f for f in folders if not ignored.matches(here / f, folder=True)]
+        for name in sorted(names):
+            found = here / name
+            if found.suffix in SUFFIXES and not _excluded(found, patterns):
+                if ignored is None or not ignored.matches(found):
                     yield found
+
+
+class Ignored:
+    """What the .gitignore files of the repository around a folder leave out, as git reads them."""
+
+    def __init__(self, start: Path) -> None:
+        absolute = start.absolute()
+        above = (absolute, *absolute.parents)
+        # Outside a repository nothing above the folder counts.
+        self.root = next((f for f in above if (f / ".git").exists()), absolute)
+        self._read: dict[Path, Any] = {}
+
+    def matches(self, path: Path, folder: bool = False) -> bool:
+        """Whether git would leave the file or folder out, its parents being in."""
+        place = path.absolute()
+        chain = [f for f in place.parents if f == self.root or self.root in f.parents]
+        # The nearest file that says anything decides.
+        for parent in chain:
+            spec = self._spec(parent)
+            if spec is not None:
+                told = spec.check_file(place.relative_to(parent).as_posix() + ("/" if folder else "")).include
+                if told is not None:
+                    return bool(told)
+        return False
+
+    def _spec(self, folder: Path) -> Any:
+        if folder not in self._read:
+            from pathspec import GitIgnoreSpec
+
+            try:
+                text = (folder / ".gitignore").read_text("utf-8", "replace")
+            except OSError:
+                self._read[folder] = None
+            else:
+                self._read[folder] = GitIgnoreSpec.from_lines(text.splitlines())
+        return self._read[folder]
 
 
 def _enters(folder: Path, patterns: tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from if2where.emit import add_import, emit_function
 from if2where.kinds.infer import Facts, infer
 from if2where.kinds.lattice import Instance, Kind, Mapping, Sequence, Static, Tensor, Unknown
 from if2where.module import Module, Source, SourceError, parse_module, splice
-from if2where.passes.context import Context, Finding, GuardLog, Settings
+from if2where.passes.context import Context, Finding, GuardLog, PassOptions
 from if2where.passes.control import ControlPass
 from if2where.passes.effects import Effects
 from if2where.passes.guards import guard
@@ -40,6 +40,8 @@ class Options:
     checks: str = "keep"
     max_iterations: int | None = None
     allow_random: bool = False
+    #: Functions that stay as they are, by the file's path and their name.
+    left_out: frozenset[tuple[str, str]] = frozenset()
     guard_log: GuardLog | None = None
 
 
@@ -111,11 +113,16 @@ def deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
+def needs_nothing(source: Source, options: Options) -> bool:
+    """Whether a look at the text tells that nothing in the file is to be converted."""
+    return not options.functions and not might_matter(source.text, options.scope)
+
+
 def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | SourceError]:
     results: dict[int, Conversion | SourceError] = {}
     modules: list[tuple[int, Module]] = []
     for k, source in enumerate(sources):
-        if not options.functions and not might_matter(source.text, options.scope):
+        if needs_nothing(source, options):
             results[k] = Conversion(source.path, source.text, scope=options.scope)
             continue
         try:
@@ -125,12 +132,16 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
     selections = {k: select(module, options.scope, options.functions) for k, module in modules}
     program = Program([m for _, m in modules])
     entries: dict[Callee, dict[str, Kind]] = {}
-    for k, _ in modules:
+    for k, module in modules:
         for target in selections[k].targets:
+            if (module.source.path, target.function.qualname) in options.left_out:
+                continue
             callee = _entry(program, target)
             entries[callee] = entry_kinds(program, callee, target.batched)
     facts = infer(program, entries)
-    out = {c for k, module in modules for c in facts.params if c.module is module and _kept_out(c, selections[k])}
+    out = {
+        c for k, module in modules for c in facts.params if c.module is module and _kept_out(c, selections[k], options)
+    }
     trees = [m.tree for m in program.modules]
     rewrites = with_callers_of_refused(rewrite_all(program, facts, options, _names_of, trees, out), facts)
     for k, module in modules:
@@ -138,8 +149,10 @@ def _convert_files(sources: Seq[Source], options: Options) -> list[Conversion | 
     return [results[k] for k in range(len(sources))]
 
 
-def _kept_out(callee: Callee, selection: Selection) -> bool:
-    """Whether a mark keeps the function as it is: one of its own, or one on a branch of it."""
+def _kept_out(callee: Callee, selection: Selection, options: Options) -> bool:
+    """Whether the options or a mark keep the function as it is: one of its own, or one on a branch of it."""
+    if (callee.module.source.path, callee.name) in options.left_out:
+        return True
     if callee.span is not None and id(callee.span.node) in selection.skipped:
         return True
     branches = (n for n in tree.walk(callee.node) if isinstance(n, tree.If | tree.For | tree.While | tree.Conditional))
@@ -281,7 +294,9 @@ class _Functions:
         self.options = options
         log = options.guard_log or GuardLog()
         log.made.clear()
-        self.settings = Settings(options.checks, options.max_iterations, options.allow_random, log)
+        self.pass_options = PassOptions(
+            options.guards, options.checks, options.max_iterations, options.allow_random, log
+        )
         self.effects = Effects(facts)
         self.twins = Twins(self.twin_text)
         #: The second versions as they were made, by function.
@@ -321,7 +336,7 @@ class _Functions:
 
     def rewrite(self, callee: Callee, twin: Twin | None = None) -> Rewrite:
         """The function converted; as its ``twin`` where one is given: under another name, with a mask."""
-        ctx = Context(self.program, self.facts, callee, self.settings, self.twins)
+        ctx = Context(self.program, self.facts, callee, self.pass_options, self.twins)
         mask = tree.Name(twin.mask) if twin is not None and twin.mask is not None else None
         if mask is not None:
             ctx.version_kinds[region_facts.key(mask)] = Tensor(True, "bool", ())

@@ -39,7 +39,7 @@ def run() -> int:
     """Prints the diff, the comparison and the speed; 0 where everything agrees, 2 where torch is missing."""
     import click
 
-    from if2where.cli import diff
+    from if2where.converting import diff
     from if2where.pipeline import convert_source
 
     result = convert_source(EXAMPLE, "quickstart.py")

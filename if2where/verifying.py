@@ -1,4 +1,4 @@
-"""The verification of files: which functions, each in a process of its own with a time limit."""
+"""Running functions of files: which ones, each in a process of its own with a time limit."""
 
 from __future__ import annotations
 
@@ -56,30 +56,41 @@ def _dim(spec: Any) -> Any:
     return spec if isinstance(spec, int) else None
 
 
-def verify_file(source: Source, functions: list[tuple[str, Any]], request: Request) -> Iterator[Outcome]:
-    """One outcome after the other."""
+def verify_file(
+    source: Source, functions: list[tuple[str, Any]], request: Request, converted: str | None = None
+) -> Iterator[Outcome]:
+    """One outcome after the other: of the functions' conversion in memory, or of the text that the file is to get."""
     for name, dims in functions:
-        yield _verified(source.path, name, dims, request)
+        yield _verified({"path": source.path, "function": name, "in_dims": dims, "converted": converted}, request)
 
 
-def _verified(path: str, name: str, dims: Any, request: Request) -> Outcome:
-    with tempfile.TemporaryDirectory() as folder:
-        asked, result = Path(folder) / "request.json", Path(folder) / "result.json"
-        asked.write_text(
-            json.dumps(
-                {"path": path, "function": name, "in_dims": dims, "inputs": request.inputs, "options": request.options}
-            )
-        )
-        command = [sys.executable, "-m", "if2where.runtime.worker", str(asked), str(result)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=request.timeout, check=False)
-        except subprocess.TimeoutExpired:
-            return Outcome(name, "failed", f"{name}: it did not end within {request.timeout:g} s")
-        if not result.exists():
-            last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
-            return Outcome(name, "failed", f"{name}: {last}")
-        report = json.loads(result.read_text())
+def _verified(asked: dict[str, Any], request: Request) -> Outcome:
+    name = asked["function"]
+    report = in_process({**asked, "task": "verify"}, request)
     if "error" in report:
         return Outcome(name, report["error"], f"{name}: {report['text']}", report)
     status = "equal" if report["ok"] else "unexercised" if not report["differences"] else "different"
     return Outcome(name, status, report["text"], report)
+
+
+def measure(source: Source, name: str, dims: Any, request: Request, report: bool) -> dict[str, Any]:
+    """The timings of one function, and what a page about it shows; ``error`` and ``text`` where there are none."""
+    asked = {"task": "bench", "path": source.path, "function": name, "in_dims": dims, "report": report}
+    return in_process(asked, request)
+
+
+def in_process(asked: dict[str, Any], request: Request) -> dict[str, Any]:
+    """What a process of its own reports, or ``error`` and ``text`` where there is no report."""
+    with tempfile.TemporaryDirectory() as folder:
+        question, answer = Path(folder) / "request.json", Path(folder) / "result.json"
+        question.write_text(json.dumps({**asked, "inputs": request.inputs, "options": request.options}))
+        command = [sys.executable, "-m", "if2where.runtime.worker", str(question), str(answer)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=request.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return {"error": "failed", "text": f"it did not end within {request.timeout:g} s"}
+        if not answer.exists():
+            last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+            return {"error": "failed", "text": last}
+        report: dict[str, Any] = json.loads(answer.read_text())
+        return report

@@ -165,12 +165,12 @@ assert "torch" not in sys.modules
 
 
 def test_internal_error_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import if2where.pipeline
+    import if2where.converting
 
     def broken(sources: object, options: object) -> object:
         raise KeyError("boom")
 
-    monkeypatch.setattr(if2where.pipeline, "convert_files", broken)
+    monkeypatch.setattr(if2where.converting, "convert_files", broken)
     file = tmp_path / "a.py"
     file.write_text(EXAMPLE)
     result = CliRunner().invoke(main, ["convert", "-w", str(file)])

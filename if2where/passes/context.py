@@ -21,9 +21,10 @@ class GuardLog:
 
 
 @dataclass(frozen=True)
-class Settings:
+class PassOptions:
     """The options that change what the passes do."""
 
+    guards: str = "auto"
     checks: str = "keep"
     max_iterations: int | None = None
     allow_random: bool = False
@@ -47,7 +48,7 @@ class Context:
     program: Program
     facts: Facts
     callee: Callee
-    settings: Settings
+    options: PassOptions
     twins: Twins
     refusals: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
@@ -128,4 +129,4 @@ def is_bool(kind: Kind) -> bool:
     return (isinstance(kind, Tensor) and kind.dtype == "bool") or getattr(kind, "what", "") == "bool"
 
 
-__all__ = ["Context", "Finding", "Settings", "is_bool", "is_floating", "is_number", "method_call", "torch_call"]
+__all__ = ["Context", "Finding", "PassOptions", "is_bool", "is_floating", "is_number", "method_call", "torch_call"]

@@ -388,7 +388,7 @@ class ControlPass:
         return FALL
 
     def refuse_raise(self, stmt: tree.Stmt) -> None:
-        if self.ctx.settings.checks == "drop":
+        if self.ctx.options.checks == "drop":
             self.ctx.note("checks-dropped", stmt)
         else:
             self.ctx.refuse("raise-in-branch", stmt)
@@ -452,7 +452,7 @@ class ControlPass:
 
     def assertion(self, stmt: tree.Assert) -> None:
         if self.ctx.depends(stmt.test) or self.masked:
-            if self.ctx.settings.checks == "drop":
+            if self.ctx.options.checks == "drop":
                 self.ctx.note("checks-dropped", stmt)
                 self.carried.append(tree.Pass())
             else:
@@ -468,7 +468,7 @@ class ControlPass:
             self.ctx.program,
             self.ctx.facts,
             callee,
-            self.ctx.settings,
+            self.ctx.options,
             self.ctx.twins,
             self.ctx.refusals,
             self.ctx.notes,
@@ -1053,7 +1053,7 @@ class ControlPass:
             name, _, number = word.partition("=")
             if name.strip() == "max-iterations":
                 return int(number)
-        return self.ctx.settings.max_iterations
+        return self.ctx.options.max_iterations
 
     def any_active(self, mask: tree.Expr) -> tree.Expr:
         self.ctx.uses_helper = True

@@ -76,7 +76,7 @@ class Effects:
                 if self.reaches(inner, ctx.callee):
                     ctx.refuse("recursion-on-data", sub)
             for name, detail in self.of_call(sub, ctx.callee):
-                if name == "random-in-branch" and ctx.settings.allow_random:
+                if name == "random-in-branch" and ctx.options.allow_random:
                     ctx.note("draw-order", sub, detail)
                 else:
                     ctx.refuse(name, sub, detail)

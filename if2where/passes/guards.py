@@ -891,7 +891,7 @@ class _Guards:
         whole = self.demand_here(need, operand)
         if whole is None:
             return inner
-        known = self.ranges_elsewhere(inner, whole)
+        known = self.ranges_elsewhere(inner, whole) if self.ctx.options.guards == "auto" else None
         if known is not None and ranges.harmless(known, operation, row.safe):
             # What it is made of is guarded already, or a test tells, and it comes out harmless.
             return inner
@@ -983,7 +983,7 @@ class _Guards:
         return method_call(entries, "reshape", tree.Attribute(inner, "shape"))
 
     def select(self, mask: tree.Expr, inner: tree.Expr, safe: tree.Expr) -> tree.Expr:
-        log = self.ctx.settings.guard_log
+        log = self.ctx.options.guard_log
         log.made.append(f"{self.ctx.callee.name}: {_described(safe)}")
         if len(log.made) - 1 == log.left_out:
             return inner
