@@ -101,6 +101,8 @@ def convert(
         raise click.UsageError("give a PATH")
     if write and (output is not None or check):
         raise click.UsageError("--write goes with neither --output nor --check")
+    if verify and "-" in paths:
+        raise click.UsageError("--verify needs a file, not stdin")
     if config is not None and isolated:
         raise click.UsageError("--config and --isolated exclude each other")
     given: dict[str, object] = {

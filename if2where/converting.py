@@ -161,12 +161,13 @@ class Run:
         """The conversions with only those functions converted whose conversion was run and found the same."""
         from if2where.verifying import Request, targets, verify_file
 
+        results = [r for r in results if self.can_verify(r[0])]
         request = Request(self.inputs)
         done: set[tuple[str, str, str]] = set()
         while True:
             left_out: set[tuple[str, str]] = set()
             for file, result in results:
-                if result.text == file.source.text or file.notebook is not None or file.path == "-":
+                if result.text == file.source.text:
                     continue
                 names = [
                     t
@@ -183,6 +184,11 @@ class Run:
                 return results
             self.options = replace(self.options, left_out=self.options.left_out | left_out)
             results = self.converted([f for f, _ in results])
+
+    def can_verify(self, file: Opened) -> bool:
+        if file.notebook is not None:
+            self.fail(f"{file.path}:1:1: error: --verify cannot run a notebook; call if2where.verify in one of its cells")
+        return file.notebook is None
 
     # --- what came of it --------------------------------------------------------------------
 
