@@ -187,7 +187,9 @@ class Run:
 
     def can_verify(self, file: Opened) -> bool:
         if file.notebook is not None:
-            self.fail(f"{file.path}:1:1: error: --verify cannot run a notebook; call if2where.verify in one of its cells")
+            self.fail(
+                f"{file.path}:1:1: error: --verify cannot run a notebook; call if2where.verify in one of its cells"
+            )
         return file.notebook is None
 
     # --- what came of it --------------------------------------------------------------------

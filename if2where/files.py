@@ -26,7 +26,8 @@ def find(paths: Iterable[str], exclude: Iterable[str] = (), respect_gitignore: b
 
     A folder's hidden, cache, build and virtual environment folders are left out; so is what matches
     an ``exclude`` pattern, by its name or its path, and what a .gitignore of the repository around it
-    names. A file that is named itself is always there.
+    names. A file that is named itself is always there. A folder with a file's suffix is given too:
+    reading it says what it is.
     """
     patterns = tuple(exclude)
     seen: set[Path] = set()
@@ -43,7 +44,9 @@ def _walk(path: Path, patterns: tuple[str, ...], ignored: Ignored | None) -> Ite
         folders[:] = sorted(f for f in folders if _enters(here / f, patterns))
         if ignored is not None:
             folders[:] = [f for f in folders if not ignored.matches(here / f, folder=True)]
-        for name in sorted(names):
+        odd = [f for f in folders if f.endswith(SUFFIXES)]
+        folders[:] = [f for f in folders if f not in odd]
+        for name in sorted([*names, *odd]):
             found = here / name
             if found.suffix in SUFFIXES and not _excluded(found, patterns):
                 if ignored is None or not ignored.matches(found):
@@ -88,12 +91,7 @@ class Ignored:
 
 def _enters(folder: Path, patterns: tuple[str, ...]) -> bool:
     plain = not folder.name.startswith(".") and folder.name not in _SKIPPED_FOLDERS
-    return (
-        plain
-        and not (folder / "pyvenv.cfg").exists()
-        and not folder.name.endswith(".py")
-        and not _excluded(folder, patterns)
-    )
+    return plain and not (folder / "pyvenv.cfg").exists() and not _excluded(folder, patterns)
 
 
 def _excluded(path: Path, patterns: tuple[str, ...]) -> bool:

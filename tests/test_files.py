@@ -59,7 +59,16 @@ def test_gitignore_as_git_reads_it(tmp_path: Path) -> None:
     """The files found are those that git itself would list, over nested files, negations and folders."""
     import subprocess
 
-    for name in ("a.py", "out/b.py", "sub/c.py", "sub/keep.py", "sub/deep/d.py", "gen_x.py", "sub/gen_y.py", "lib/e.py"):
+    for name in (
+        "a.py",
+        "out/b.py",
+        "sub/c.py",
+        "sub/keep.py",
+        "sub/deep/d.py",
+        "gen_x.py",
+        "sub/gen_y.py",
+        "lib/e.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / ".gitignore").write_text("/out/\ngen_*.py\nlib/*\n# a comment\n*.ipynb\n")

@@ -97,7 +97,14 @@ def test_an_import_that_is_needed_comes_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{", '{"cells": 1}', '{"cells": [{"cell_type": "code"}]}', '{"cells": [{"cell_type": "code", "source": 3}]}'],
+    [
+        "",
+        "[]",
+        "{",
+        '{"cells": 1}',
+        '{"cells": [{"cell_type": "code"}]}',
+        '{"cells": [{"cell_type": "code", "source": 3}]}',
+    ],
 )
 def test_no_notebook_at_all(tmp_path: Path, content: str) -> None:
     file = tmp_path / "n.ipynb"
