@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from if2where.units import duration, size
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -26,7 +28,7 @@ h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top:
 pre { background: #f6f8fa; padding: .8rem 1rem; border-radius: 6px; overflow-x: auto; font-size: .85rem; line-height: 1.45; }
 .add { color: #1a7f37; } .del { color: #b42318; } .hunk { color: #57606a; }
 table { border-collapse: collapse; font-size: .92rem; } th, td { padding: .25rem .8rem; border-bottom: 1px solid #d8dee4; text-align: right; }
-th:first-child, td:first-child { text-align: left; } td.text { text-align: left; font-family: ui-monospace, monospace; }
+th:first-child, td:first-child { text-align: left; } .text { text-align: left !important; } td.text { font-family: ui-monospace, monospace; }
 svg { max-width: 100%; height: auto; }
 p.small { color: #57606a; font-size: .88rem; }
 </style>
@@ -94,7 +96,7 @@ def _coverage(tests: Sequence[dict[str, Any]]) -> str:
         f'<tr><td>{t["line"]}</td><td class="text">{html.escape(t["text"])}</td>{count(t["true"])}{count(t["false"])}</tr>'
         for t in tests
     )
-    return f"<table><tr><th>line</th><th>test</th><th>true</th><th>false</th></tr>{rows}</table>"
+    return f'<table><tr><th>line</th><th class="text">test</th><th>true</th><th>false</th></tr>{rows}</table>'
 
 
 def _curves(curves: Sequence[dict[str, Any]]) -> str:
@@ -145,16 +147,12 @@ def _speed(timings: Sequence[dict[str, Any]]) -> str:
         axes.spines[["top", "right"]].set_visible(False)
     head = "<tr><th>way</th><th>samples</th><th>one call</th><th>and backward</th><th>peak memory</th><th></th></tr>"
     rows_ = "".join(
-        f"<tr><td>{t['way']}</td><td>{t['samples']:,}</td><td>{_ms(t['forward'])}</td><td>{_ms(t['backward'])}</td>"
-        f"<td>{'-' if t['memory'] is None else format(t['memory'], '.3g') + ' MiB'}</td>"
+        f"<tr><td>{t['way']}</td><td>{t['samples']:,}</td><td>{duration(t['forward'])}</td><td>{duration(t['backward'])}</td>"
+        f"<td>{size(t['memory'])}</td>"
         f'<td class="text">{html.escape(t["note"])}</td></tr>'
         for t in timings
     )
     return f"{_svg(figure)}<table>{head}{rows_}</table>"
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e3:.3g} ms"
 
 
 def _svg(figure: Figure) -> str:

@@ -15,6 +15,7 @@ from if2where.runtime import compare
 from if2where.runtime.compare import Batch
 from if2where.runtime.cond import NoCond, with_cond
 from if2where.runtime.samples import make_inputs
+from if2where.units import duration, size
 
 SIZES = (1, 10, 100, 1_000, 10_000, 100_000)
 WAYS = ("loop", "converted", "compiled", "torch.cond")
@@ -76,24 +77,6 @@ class Bench:
         return "\n".join(lines)
 
     __repr__ = __str__
-
-
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return (
-        f"{seconds:.2f} s"
-        if seconds >= 1
-        else f"{seconds * 1e3:.3g} ms"
-        if seconds >= 1e-3
-        else f"{seconds * 1e6:.0f} us"
-    )
-
-
-def size(mib: float | None) -> str:
-    if mib is None:
-        return "-"
-    return f"{mib:.3g} MiB" if mib >= 0.1 else f"{mib * 1024:.3g} KiB"
 
 
 def bench(

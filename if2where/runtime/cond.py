@@ -59,7 +59,7 @@ class _Rewriter:
         for k, stmt in enumerate(body):
             if isinstance(stmt, ast.If):
                 rest = list(body[k + 1 :])
-                if _returns(stmt.body) or _returns(stmt.orelse):
+                if any(isinstance(n, ast.Return) for n in ast.walk(stmt)):
                     # Whatever comes after belongs to the branch that goes on.
                     return [*made, *self.returning(stmt, rest, bound)]
                 made += self.assigning(stmt, bound)
@@ -74,7 +74,7 @@ class _Rewriter:
 
     def returning(self, stmt: ast.If, rest: list[ast.stmt], bound: set[str]) -> list[ast.stmt]:
         sides = [side if _returns(side) else [*side, *rest] for side in (stmt.body, stmt.orelse)]
-        if not all(map(_returns, sides)):
+        if not all(any(isinstance(s, ast.Return | ast.If) for s in side[-1:]) for side in sides):
             raise NoCond(f"line {stmt.lineno}: a branch that does not end in a return")
         call, functions = self.call(stmt, [self.block(side, set(bound)) for side in sides], bound)
         return [*functions, ast.Return(call)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -47,8 +49,21 @@ def curves(fn: Callable[..., Any], converted: Callable[..., Any], batch: Batch) 
     found: list[Curve] = []
     for k, (name, leaf, batched) in enumerate(batch.floating()):
         if batched and leaf[0].numel() == 1 and len(found) < _MOST_CURVES:
-            found.append(_curve(fn, converted, batch, k, name))
+            found.append(_curve(fn, converted, batch, k, _readable(fn, name)))
     return found
+
+
+def _readable(fn: Callable[..., Any], name: str) -> str:
+    """``argument 0`` as the function's own name for it, where it has one."""
+    place = re.fullmatch(r"argument (\d+)(.*)", name)
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return name
+    if place is None or int(place[1]) >= len(parameters):
+        return name
+    parameter = parameters[int(place[1])]
+    return f"{parameter.name}{place[2]}" if parameter.kind is not parameter.VAR_POSITIONAL else name
 
 
 def _curve(fn: Callable[..., Any], converted: Callable[..., Any], batch: Batch, which: int, name: str) -> Curve:
