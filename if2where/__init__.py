@@ -45,6 +45,8 @@ _HOMES = {
     "convert_source": "if2where.pipeline",
     "verify": "if2where.runtime.verify",
     "vmap": "if2where.runtime.functions",
+    # For IPython's %load_ext.
+    "load_ipython_extension": "if2where.magic",
 }
 
 

@@ -340,6 +340,17 @@ def explain(code: str | None, everything: bool) -> None:
 
 
 @main.command()
+def lsp() -> None:
+    """Serve an editor over stdin and stdout: diagnostics, conversions, hover (needs the extra lsp)."""
+    try:
+        from if2where.lsp import server
+    except ImportError:
+        click.echo("error: the language server needs pygls: pip install if2where[lsp]", err=True)
+        sys.exit(2)
+    server().start_io()
+
+
+@main.command()
 def quickstart() -> None:
     """Convert the bundled example, run it under vmap, and compare it with the loop (needs torch)."""
     from if2where.quickstart import run

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import linecache
+import os
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from if2where.runtime.verify import Verification
 
 #: The question that many people ask: a loop over samples, because the function has an ``if`` on the data.
 EXAMPLE = '''\
@@ -44,6 +48,8 @@ def run() -> int:
 
     result = convert_source(EXAMPLE, "quickstart.py")
     click.echo(diff("quickstart.py", EXAMPLE, result.text))
+    # torch's profiler, which tells the peak of memory, is not to write into the output.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -52,12 +58,16 @@ def run() -> int:
     original, converted = _load(EXAMPLE, "original").func, _load(result.text, "converted").func
     rows = _compare(original, converted)
     _show(rows)
+    verified = _verified(original, converted)
+    click.echo(f"\n{verified}\n")
     click.echo(_speed(original, converted))
-    return int(not all(ok for *_, ok in rows))
+    return int(not (verified.ok and all(ok for *_, ok in rows)))
 
 
 def _load(text: str, name: str) -> types.ModuleType:
     module = types.ModuleType(name)
+    # What counts the sides of each test looks the source up.
+    linecache.cache[f"{name}.py"] = (len(text), None, text.splitlines(keepends=True), f"{name}.py")
     exec(compile(text, f"{name}.py", "exec"), module.__dict__)
     return module
 
@@ -103,17 +113,22 @@ def _show(rows: list[tuple[str, str, str, bool]]) -> None:
     Console().print(table)
 
 
+def _verified(original: Callable[..., Any], converted: Callable[..., Any]) -> Verification:
+    """The whole report: with samples on both sides of the test and next to it, and second derivatives."""
+    import torch
+
+    from if2where.runtime.verify import verify
+
+    inputs = torch.arange(1.0, 65.0), torch.ones(64)
+    return verify(original, inputs, (0, 0), converted=converted, second_order=True)
+
+
 def _speed(original: Callable[..., Any], converted: Callable[..., Any], samples: int = 10_000) -> str:
     import torch
-    from torch.func import vmap
 
-    t, b = torch.rand(samples) * 10, torch.rand(samples)
-    mapped = vmap(converted)
-    mapped(t, b)
-    start = time.perf_counter()
-    torch.stack([original(t[i], b[i]) for i in range(samples)])
-    loop = time.perf_counter() - start
-    start = time.perf_counter()
-    mapped(t, b)
-    batched = time.perf_counter() - start
-    return f"{samples:,} samples: loop {loop * 1e3:.1f} ms, converted under vmap {batched * 1e3:.2f} ms ({loop / batched:,.0f} x faster)"
+    from if2where.runtime.bench import bench
+
+    inputs = torch.rand(samples) * 10, torch.rand(samples)
+    sizes = (1, 100, samples)
+    found = bench(original, inputs, (0, 0), converted=converted, sizes=sizes, ways=("loop", "converted"))
+    return f"{found}\n{samples:,} samples: {found.speedup():,.0f} x faster than the loop"
