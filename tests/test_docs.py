@@ -81,7 +81,8 @@ def test_the_library_page() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_and_pictures_are_there(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", FENCE.sub("", path.read_text()))
-    assert [t for t in targets if not (path.parent / t).exists()] == []
+    made = {"index.md", "what-converts.md", "codes.md"} if path.parent.name == "docs" else set()
+    assert [t for t in targets if t not in made and not (path.parent / t).exists()] == []
 
 
 def test_pages_with_code_are_found() -> None:
