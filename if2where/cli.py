@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from if2where.settings import CHECKS, GUARDS, SCOPES, Settings, SettingsError, load, nearest
+from if2where.settings import CHECKS, FORMATS, GUARDS, SCOPES, SIZES, WAYS, Settings, SettingsError, load, nearest
 
 if TYPE_CHECKING:
     from if2where.module import Source
 
 VERSION = "0.1.0"
-FORMATS = ("text", "json", "sarif", "github")
 
 EXAMPLES = """\b
 Examples:
@@ -124,21 +123,12 @@ def convert(
 
     from if2where.converting import Run, default_jobs
     from if2where.files import find
-    from if2where.pipeline import Options
 
-    options = Options(
-        settings.scope,
-        settings.functions,
-        settings.guards,
-        settings.checks,
-        settings.max_iterations,
-        settings.allow_random,
-    )
     files = ["-"] if paths == ("-",) else [str(p) for p in find(paths, settings.excluded, settings.respect_gitignore)]
     if output is not None and len(files) != 1:
         raise click.UsageError("--output takes one file")
     run = Run(
-        options,
+        settings.options(),
         settings,
         write=write,
         output=output,
@@ -161,7 +151,7 @@ def _settings(
     """The settings, and the file that they are from."""
     try:
         place = Path(config) if config is not None else None if isolated else nearest([p for p in paths if p != "-"])
-        found = load(place) if place is not None else Settings()
+        found = load(place)
     except SettingsError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
@@ -175,19 +165,29 @@ def _wants_colour(color: str) -> bool | None:
     return color == "always"
 
 
-@main.command()
-@click.argument("target", metavar="FILE[::FUNCTION]")
-@click.option(
+# Of the commands that run functions of a file.
+_TARGET = click.argument("target", metavar="FILE[::FUNCTION]")
+_INPUTS = click.option(
     "--inputs", default="", metavar="NAME", help="A function of the file, or module:function, that gives the arguments."
 )
-@click.option("--samples", default=64, show_default=True, help="How many samples are made, where none are given.")
-@click.option("--seed", default=0, show_default=True, help="Makes runs repeat.")
+_SAMPLES = click.option(
+    "--samples", default=64, show_default=True, help="How many samples are made, where none are given."
+)
+_SEED = click.option("--seed", default=0, show_default=True, help="Makes runs repeat.")
+_TEXT_OR_JSON = click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@main.command()
+@_TARGET
+@_INPUTS
+@_SAMPLES
+@_SEED
 @click.option("--second-order", is_flag=True, help="Compare second derivatives.")
 @click.option("--forward-mode", is_flag=True, help="Compare the jvp.")
 @click.option("--nested", is_flag=True, help="Compare vmap(vmap(...)).")
 @click.option("--allow-unexercised", is_flag=True, help="Pass although no sample takes one side of a test.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds for each function.")
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_TEXT_OR_JSON
 def verify(
     target: str,
     inputs: str,
@@ -230,23 +230,21 @@ def verify(
 
 
 @main.command()
-@click.argument("target", metavar="FILE[::FUNCTION]")
-@click.option(
-    "--inputs", default="", metavar="NAME", help="A function of the file, or module:function, that gives the arguments."
-)
-@click.option("--sizes", default="1,10,100,1000,10000,100000", show_default=True, help="Batch sizes.")
+@_TARGET
+@_INPUTS
+@click.option("--sizes", default=",".join(map(str, SIZES)), show_default=True, help="Batch sizes.")
 @click.option(
     "--way",
     "ways",
     multiple=True,
-    type=click.Choice(["loop", "converted", "compiled", "torch.cond"]),
+    type=click.Choice(WAYS),
     help="Only this way; may be given more than once.",
 )
 @click.option("--report", metavar="FILE.html", help="Write a page with the diff, curves and a plot (needs matplotlib).")
-@click.option("--samples", default=64, show_default=True, help="How many samples are made, where none are given.")
-@click.option("--seed", default=0, show_default=True, help="Makes runs repeat.")
+@_SAMPLES
+@_SEED
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds for each function.")
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_TEXT_OR_JSON
 def bench(
     target: str,
     inputs: str,

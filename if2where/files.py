@@ -41,11 +41,11 @@ def find(paths: Iterable[str], exclude: Iterable[str] = (), respect_gitignore: b
 def _walk(path: Path, patterns: tuple[str, ...], ignored: Ignored | None) -> Iterator[Path]:
     for folder, folders, names in os.walk(path):
         here = Path(folder)
-        folders[:] = sorted(f for f in folders if _enters(here / f, patterns))
+        entered = [f for f in folders if _enters(here / f, patterns)]
         if ignored is not None:
-            folders[:] = [f for f in folders if not ignored.matches(here / f, folder=True)]
-        odd = [f for f in folders if f.endswith(SUFFIXES)]
-        folders[:] = [f for f in folders if f not in odd]
+            entered = [f for f in entered if not ignored.matches(here / f, folder=True)]
+        odd = [f for f in entered if f.endswith(SUFFIXES)]
+        folders[:] = sorted(set(entered).difference(odd))
         for name in sorted([*names, *odd]):
             found = here / name
             if found.suffix in SUFFIXES and not _excluded(found, patterns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lsprotocol import types
@@ -14,7 +14,7 @@ from if2where.cli import VERSION
 from if2where.diagnostics.diagnostic import Diagnostic
 from if2where.module import Function, Module, Source, SourceError, parse_module
 from if2where.pipeline import Conversion, Options, convert_source
-from if2where.settings import Settings, SettingsError, load, nearest
+from if2where.settings import SettingsError, load, nearest
 
 #: The code of the diagnostic on a branch that converts.
 BRANCH = "data-dependent-branch"
@@ -33,16 +33,8 @@ class Analysis:
     @classmethod
     def of(cls, text: str, path: str) -> Analysis:
         """Raises SourceError where the text does not parse, SettingsError where the settings do not hold."""
-        place = nearest([path])
-        settings = load(place) if place is not None else Settings()
-        options = Options(
-            settings.scope,
-            settings.functions,
-            settings.guards,
-            settings.checks,
-            settings.max_iterations,
-            settings.allow_random,
-        )
+        settings = load(nearest([path]))
+        options = settings.options()
         module = parse_module(Source(path, text))
         return cls(module, convert_source(text, path, options), options, settings.ignored_codes(path))
 
@@ -52,10 +44,10 @@ class Analysis:
 
     def converted(self) -> Iterator[tuple[Function, int]]:
         """The functions that convert, each with the line, from 0, of the first branch that goes."""
-        changed = _changed_lines(self.text, self.result.text)
+        changes = _changes(self.text.splitlines(), self.result.text.splitlines())
+        changed = [line for start, end, _, _ in changes for line in range(start, end)]
         for function in self.module.functions:
-            first, last = _lines(self.text, function)
-            within = [line for line in changed if first <= line <= last]
+            within = [line for line in changed if line in _lines(self.text, function)]
             if function.qualname in self.result.converted and within:
                 yield function, within[0]
 
@@ -83,7 +75,7 @@ class Analysis:
 
     def at(self, line: int) -> Function | None:
         """The function around a line that converts."""
-        around = [f for f, _ in self.converted() if _lines(self.text, f)[0] <= line <= _lines(self.text, f)[1]]
+        around = [f for f, _ in self.converted() if line in _lines(self.text, f)]
         return around[-1] if around else None
 
 
@@ -155,14 +147,15 @@ def _analysis(document: TextDocument) -> Analysis | None:
         return None
 
 
-def _changed_lines(before: str, after: str) -> list[int]:
-    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
-    return [line for tag, a, b, _, _ in matcher.get_opcodes() if tag != "equal" for line in range(a, b)]
+def _changes(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """The runs of lines that differ: where in the one, where in the other."""
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    return [places for tag, *places in matcher.get_opcodes() if tag != "equal"]  # type: ignore[misc]
 
 
-def _lines(text: str, function: Function) -> tuple[int, int]:
+def _lines(text: str, function: Function) -> range:
     start, end = function.span
-    return text.count("\n", 0, start), text.count("\n", 0, end)
+    return range(text.count("\n", 0, start), text.count("\n", 0, end) + 1)
 
 
 def _whole_line(rows: list[str], line: int) -> types.Range:
@@ -183,10 +176,8 @@ def _diagnostic(rows: list[str], d: Diagnostic) -> types.Diagnostic:
 def _edit(document: TextDocument, text: str) -> types.WorkspaceEdit:
     """The least of the document's lines in exchange for the new text's, so that the cursor stays where it is."""
     before, after = document.source.splitlines(keepends=True), text.splitlines(keepends=True)
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     edits = [
         types.TextEdit(types.Range(types.Position(a, 0), types.Position(b, 0)), "".join(after[c:d]))
-        for tag, a, b, c, d in matcher.get_opcodes()
-        if tag != "equal"
+        for a, b, c, d in _changes(before, after)
     ]
     return types.WorkspaceEdit(changes={document.uri: edits})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import types
 from collections.abc import Callable
@@ -65,10 +64,10 @@ def run() -> int:
 
 
 def _load(text: str, name: str) -> types.ModuleType:
+    from if2where.runtime.sources import execute
+
     module = types.ModuleType(name)
-    # What counts the sides of each test looks the source up.
-    linecache.cache[f"{name}.py"] = (len(text), None, text.splitlines(keepends=True), f"{name}.py")
-    exec(compile(text, f"{name}.py", "exec"), module.__dict__)
+    execute(text, f"{name}.py", module.__dict__)
     return module
 
 

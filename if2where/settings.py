@@ -8,16 +8,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from if2where.pipeline import Options
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+# What options may be; here, so that the command's help needs neither libcst nor torch.
 SCOPES = ("auto", "vmapped", "all")
 GUARDS = ("auto", "all", "none")
 CHECKS = ("keep", "drop")
+FORMATS = ("text", "json", "sarif", "github")
+#: The ways that ``bench`` measures, and on how many samples.
+WAYS = ("loop", "converted", "compiled", "torch.cond")
+SIZES = (1, 10, 100, 1_000, 10_000, 100_000)
 
 
 class SettingsError(Exception):
@@ -38,6 +46,12 @@ class Settings:
     extend_exclude: tuple[str, ...] = ()
     respect_gitignore: bool = True
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def options(self) -> Options:
+        """What of them the conversion goes by."""
+        from if2where.pipeline import Options
+
+        return Options(self.scope, self.functions, self.guards, self.checks, self.max_iterations, self.allow_random)
 
     @property
     def excluded(self) -> tuple[str, ...]:
@@ -96,11 +110,15 @@ def nearest(paths: Sequence[str]) -> Path | None:
     return None
 
 
-def load(file: Path) -> Settings:
+def load(file: Path | None) -> Settings:
     """The settings of a file: its ``[tool.if2where]``, or the whole file where it is no pyproject.toml.
+
+    Without a file, those that hold where nobody says anything.
 
     Raises SettingsError where one is unknown or has a value of the wrong kind.
     """
+    if file is None:
+        return Settings()
     table = _table(file)
     if file.name == "pyproject.toml" or "tool" in table:
         table = table.get("tool", {}).get("if2where", {})

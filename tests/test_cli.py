@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from if2where.cli import main
 from if2where.quickstart import EXAMPLE
+from tests.texts import REFUSED
 
-REFUSED = "import torch\n\n\ndef f(x):\n    if x > 0:\n        print(x)\n    return x\n\n\ng = torch.vmap(f)\n"
 NOTHING = (
     "import torch\n\n\ndef f(x, flag=True):\n    if flag:\n        return x\n    return -x\n\n\ng = torch.vmap(f)\n"
 )

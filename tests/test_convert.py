@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from if2where.cli import main
+from tests.texts import REFUSED
 
 GOOD = (
     "import torch\n\n\ndef f{n}(x):\n    if x > {n}:\n        return x * {n}\n    return -x\n\n\ng = torch.vmap(f{n})\n"
 )
-REFUSED = "import torch\n\n\ndef f(x):\n    if x > 0:\n        print(x)\n    return x\n\n\ng = torch.vmap(f)\n"
 
 
 def test_many_files_with_bad_ones_among_them(tmp_path: Path) -> None:

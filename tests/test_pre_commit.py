@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from if2where.quickstart import EXAMPLE
+from tests.texts import REFUSED
 
 pytest.importorskip("pre_commit")
 ROOT = Path(__file__).resolve().parent.parent
-REFUSED = "import torch\n\n\ndef f(x):\n    if x > 0:\n        print(x)\n    return x\n\n\ng = torch.vmap(f)\n"
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists() or shutil.which("git") is None, reason="no repository")
 

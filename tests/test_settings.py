@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from if2where.cli import main
 from if2where.settings import Settings, SettingsError, load, nearest
+from tests.texts import REFUSED
 
 CODE = "import torch\n\n\ndef f(x):\n    return 1 / x if x > 0 else x\n\n\ng = torch.vmap(f)\n"
-REFUSED = "import torch\n\n\ndef f(x):\n    if x > 0:\n        print(x)\n    return x\n\n\ng = torch.vmap(f)\n"
 
 
 def project(folder: Path, settings: str) -> Path:

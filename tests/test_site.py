@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.browser import browse, needs_browser
 
 pytest.importorskip("material")
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,11 +49,8 @@ def test_every_code_and_every_fixture_has_its_place(site: Path) -> None:
         assert re.search(rf'id="if2where[\w.]*\.{name}"', reference), name
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+@needs_browser
 def test_a_browser_shows_the_front_page(site: Path, tmp_path: Path) -> None:
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    command = ["chromium", *flags, f"--user-data-dir={tmp_path}", "--dump-dom", (site / "index.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0
-    assert "torch.where" in done.stdout
-    assert "Try it" in done.stdout
+    shown = browse(site / "index.html", tmp_path, "--dump-dom")
+    assert "torch.where" in shown
+    assert "Try it" in shown

@@ -9,11 +9,9 @@ from typing import Any
 from if2where.diagnostics.codes import CODES
 from if2where.diagnostics.diagnostic import Diagnostic, render_text
 
-FORMATS = ("text", "json", "sarif", "github")
-
 
 def render(diagnostics: Sequence[Diagnostic], output_format: str) -> str:
-    """All diagnostics in one of FORMATS, without a last newline."""
+    """All diagnostics in one of ``settings.FORMATS``, without a last newline."""
     if output_format == "json":
         return json.dumps([_as_json(d) for d in diagnostics], indent=2)
     if output_format == "sarif":

@@ -15,10 +15,9 @@ from if2where.runtime import compare
 from if2where.runtime.compare import Batch
 from if2where.runtime.cond import NoCond, with_cond
 from if2where.runtime.samples import make_inputs
+from if2where.settings import SIZES, WAYS
 from if2where.units import duration, size
 
-SIZES = (1, 10, 100, 1_000, 10_000, 100_000)
-WAYS = ("loop", "converted", "compiled", "torch.cond")
 #: Seconds: a way that takes longer than this for one call is not run on more samples.
 SLOW = 2.0
 #: Seconds spent on one figure, so that it is the median of many calls where they are short.

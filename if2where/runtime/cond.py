@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from if2where.runtime.sources import execute
 
 
 class NoCond(Exception):
@@ -39,9 +40,8 @@ def with_cond(fn: Callable[..., Any]) -> Callable[..., Any]:
     root.body.insert(0, ast.parse("import torch as _torch").body[0])
     text = ast.unparse(ast.fix_missing_locations(ast.Module([root], [])))
     name = f"<torch.cond of {fn.__qualname__}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace = dict(fn.__globals__)
-    exec(compile(text, name, "exec"), namespace)
+    execute(text, name, namespace)
     made = namespace[root.name]
     made.__defaults__ = fn.__defaults__
     result: Callable[..., Any] = made
@@ -113,10 +113,8 @@ class _Fresh(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if isinstance(node.value, ast.Tuple):
             node.value = ast.Tuple([self.fresh(v) for v in node.value.elts], ast.Load())
-        elif isinstance(node.value, ast.Name):
+        elif isinstance(node.value, ast.Name | ast.Constant):
             node.value = self.fresh(node.value)
-        elif isinstance(node.value, ast.Constant):
-            raise NoCond("a branch that gives a number where torch.cond wants a tensor")
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:

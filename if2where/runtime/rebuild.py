@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-import linecache
 import re
 import sys
 import textwrap
@@ -29,7 +28,7 @@ import torch
 from if2where.module import Module
 from if2where.program import Callee
 from if2where.runtime.live import ABSENT, LiveProgram, value_of
-from if2where.runtime.sources import compiled
+from if2where.runtime.sources import compiled, register
 
 _numbers = itertools.count(1)
 
@@ -360,12 +359,11 @@ def compile_text(
 ) -> tuple[types.CodeType, str]:
     """The code for a function's new text (its present one where None), and the text as it is shown.
 
-    The text is registered in linecache under a name of its own, without a time of change, which
-    ``linecache.checkcache`` keeps: tracebacks, inspect.getsource and pdb find it there.
+    The text is registered under a name of its own: tracebacks, inspect.getsource and pdb find it there.
     """
     shown, node = shown_text(module, span, text)
     filename = f"<if2where {original.__module__}.{original.__qualname__} #{next(_numbers)}>"
-    linecache.cache[filename] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")[:-1]], filename)
+    register(shown, filename)
     code = compiled(node, original, span.owner, free, filename)
     return _renamed(code, code, original), shown
 

@@ -8,6 +8,7 @@ the function's own code, or there is no source.
 from __future__ import annotations
 
 import ast
+import io
 import linecache
 import types
 import warnings
@@ -226,3 +227,17 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
         if isinstance(const, types.CodeType):
             yield const
             yield from _codes(const)
+
+
+def register(text: str, filename: str) -> None:
+    """Makes the text what tracebacks, inspect.getsource and the conversion find under the file name.
+
+    Without a time of change, which ``linecache.checkcache`` keeps. Lines end where Python's do, not at form feeds.
+    """
+    linecache.cache[filename] = (len(text), None, io.StringIO(text).readlines(), filename)
+
+
+def execute(text: str, filename: str, namespace: dict[str, Any]) -> None:
+    """Runs the text in the namespace, as if it stood in a file of that name."""
+    register(text, filename)
+    exec(compile(text, filename, "exec"), namespace)

@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import inspect
 import json
-import linecache
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -38,11 +37,12 @@ def load(path: str) -> ModuleType:
 
 def beside(module: ModuleType, text: str) -> ModuleType:
     """Another text in the place of the module, its conversion for one."""
+    from if2where.runtime.sources import execute
+
     name = f"{module.__file__} (converted)"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     made = ModuleType(module.__name__)
     made.__file__, made.__package__ = module.__file__, module.__package__
-    exec(compile(text, name, "exec"), made.__dict__)
+    execute(text, name, made.__dict__)
     return made
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from click.testing import CliRunner
 
 from if2where.cli import main
 from if2where.quickstart import EXAMPLE
+from tests.browser import browse, needs_browser
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -242,18 +241,10 @@ def test_the_page_holds_everything_and_fetches_nothing(report: Path) -> None:
     assert "url(http" not in text
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+@needs_browser
 def test_a_browser_shows_the_page(report: Path) -> None:
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    profile = f"--user-data-dir={report.parent / 'profile'}"
     shot = report.parent / "shot.png"
-    done = subprocess.run(
-        ["chromium", *flags, profile, f"--screenshot={shot}", "--window-size=1100,1600", report.as_uri()],
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0
+    browse(report, report.parent / "profile", f"--screenshot={shot}", "--window-size=1100,1600")
     from matplotlib.image import imread
 
     pixels = imread(str(shot))
