@@ -48,8 +48,9 @@ COMPOSED = ("singular",)
 #: What they hold is not defined.
 UNINITIALISED = ("empty", "resize")
 
-#: Torch reads out of bounds at an infinite operand (the grid under reflection), and the process ends.
-CRASHING = "grid_sample"
+#: Torch reads out of bounds, and the process may end: at an infinite operand (the grid under reflection),
+#: at a bad index (a target). They are not given these.
+UNBOUNDED = ("grid_sample", "ctc_loss")
 
 #: Samples whose operands stand in another order than in the call: where each stands in the call.
 ORDERS = {
@@ -169,8 +170,8 @@ def measure(op: Any, safe: table.Operation | None = None) -> Measurement:
     assert place is not None, op.name
     namespace, name = place
     log = _Log()
-    spreads = safe is None and CRASHING not in op.name
-    effects = [_measure_sample(sample, log, safe, spreads) for sample in samples(op, torch.float64)]
+    bounded = not any(name in op.name for name in UNBOUNDED)
+    effects = [_measure_sample(sample, log, safe, bounded) for sample in samples(op, torch.float64)]
     if effects and all(effects):
         # One that has it for some arguments only is settled by those.
         log.effects = dict.fromkeys(effects)
@@ -368,7 +369,7 @@ def _evaluate(sample: Sample, put: dict[int, torch.Tensor], cotangent: float | N
     return _Seen(len(finite), tuple(finite), gradients, effect)
 
 
-def _measure_sample(sample: Sample, log: _Log, safe: table.Operation | None, spreads: bool) -> str:
+def _measure_sample(sample: Sample, log: _Log, safe: table.Operation | None, bounded: bool) -> str:
     """Adds what is seen to the log; the effect, for an operation that has one, and then nothing else."""
     held = _guarded(sample, safe)
     base = _evaluate(sample, {})
@@ -382,12 +383,12 @@ def _measure_sample(sample: Sample, log: _Log, safe: table.Operation | None, spr
     free = [k for k in sample.operands if k not in held]
     for name, put in _edges(sample, free):
         _record(log, name, base, _evaluate(sample, {**held, **put}, stages=base.stage))
-    for k in sample.indices:
+    for k in sample.indices if bounded else ():
         if k not in held:
             for index in BAD_INDICES:
                 bad = {k: torch.full_like(sample.leaves[k], index)}
                 _record(log, f"{sample.places[k]}={index}", base, _evaluate(sample, {**held, **bad}, stages=1))
-    if base.stage > 1 and spreads:
+    if base.stage > 1 and bounded and safe is None:
         _measure_spread(sample, log)
     return ""
 

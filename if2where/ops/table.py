@@ -157,7 +157,6 @@ _OPERATIONS: dict[str, Operation] = {
     # Losses.
     "kl_div": _partial("the logarithm of the target", (1, 1, "target")),
     "poisson_nll_loss": _partial("logarithms, or an exponential that overflows", (0, 1), (1, 2, "target")),
-    "ctc_loss": _partial("the exponential of the log-probabilities overflows", (0, 0, "log_probs")),
     # Matrices.
     "det": _partial("the second derivative needs the inverse", (0, "eye")),
     **_rows("cholesky_ex ldl_factor_ex", _partial(_SINGULAR, (0, "eye"))),
@@ -197,6 +196,14 @@ _OPERATIONS: dict[str, Operation] = {
     # Losses: the class of a sample is an index.
     **_rows("cross_entropy nll_loss", _faulting(_INDEX, (1, 0, "target"), (2, 1, "weight"))),
     **_rows("multi_margin_loss multilabel_margin_loss", _faulting(_INDEX, (1, 0, "target"))),
+    **_rows(
+        "ctc_loss miopen_ctc_loss",
+        _faulting(
+            "a target out of range is read out of bounds; the exponential of the log-probabilities overflows",
+            (0, 0, "log_probs"),
+            (1, 1, "targets"),
+        ),
+    ),
     "linear_cross_entropy": _faulting(_INDEX, (2, 0, "target"), (KEYWORD_ONLY, 1, "weight")),
     "binary_cross_entropy": _faulting("raises outside of 0 to 1", (0, 0.5), (1, 0.5, "target")),
     "gaussian_nll_loss": _faulting("a negative variance raises", (2, 1, "var")),
@@ -387,7 +394,6 @@ _OPERATIONS: dict[str, Operation] = {
         _STATE,
     ),
     **_rows("apply_ compile fork map2_ map_ triplet_margin_with_distance_loss vmap wait while_loop", _CALLS),
-    "miopen_ctc_loss": _partial("the exponential of the log-probabilities overflows", (0, 0, "log_probs")),
 }
 
 #: The same last name with other operands, or another meaning.
