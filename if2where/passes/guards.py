@@ -588,14 +588,27 @@ class _Guards:
         if self.minds_infinite and finite.asks_finite(test):
             return True
         at_hand = self.available(literal) or (
-            isinstance(literal.atom, tuple) and literal.atom in self.later and self.is_at_hand(literal.atom)
+            isinstance(literal.atom, tuple) and literal.atom in self.later and self.moves_with(literal.atom) is not None
         )
         return self.minds_large and at_hand and self.leaves_out_large(test, literal.held)
 
-    def is_at_hand(self, key: Key) -> bool:
-        """Whether a test that stands further down can stand here as it is."""
+    def moves_with(self, key: Key) -> list[Key] | None:
+        """The variables of the converter's own that have to stand here before a test that stands further down does.
+
+        None where the test cannot stand here as it is.
+        """
+        found: list[Key] = []
         reads = region_facts.reads(self.values[key])
-        return all(r in self.defined or r not in self.count for r in reads) and self.undisturbed(reads, key)
+        for read in sorted(reads, key=str):
+            if read in self.defined or read not in self.count:
+                continue
+            if self.later.get(read, -1) <= self.position or self.count[read] != 1 or read not in self.ctx.fresh:
+                return None
+            before = self.moves_with(read)
+            if before is None:
+                return None
+            found += [k for k in (*before, read) if k not in found]
+        return found if self.undisturbed(reads, key) else None
 
     def undisturbed(self, reads: Iterable[Key], key: Key) -> bool:
         """Whether what a test reads is left alone between here and the place of the test."""
@@ -1061,10 +1074,7 @@ class _Guards:
         if values is None:
             return False
         for value, (key, _) in zip(values, tests, strict=True):
-            self.out.append(tree.Assign((tree.Name(*key),), value))
-            self.defined.add(key)
-            self.passed[key] = 1
-            self.moved.add(key)
+            self.move(key, value)
         return True
 
     def is_test(self, target: tree.Name) -> bool:
@@ -1174,23 +1184,28 @@ class _Guards:
             ):
                 continue
             value = self.values[literal.atom]
-            at_hand = self.is_at_hand(literal.atom)
-            if at_hand_only and not at_hand:
+            first = self.moves_with(literal.atom)
+            if at_hand_only and first is None:
                 continue
             test: tree.Expr | None = value
-            if not at_hand:
+            if first is None:
                 expanded = self.expand([value], [literal.atom])
                 test = expanded[0] if expanded is not None else None
             # A test that can stand here as it is costs nothing; one evaluated anew must be about this operand.
-            if test is None or not (at_hand or self.near(test) & near):
+            if test is None or not (first is not None or self.near(test) & near):
                 continue
-            name = tree.Name(*literal.atom)
-            self.out.append(tree.Assign((name,), test))
-            self.defined.add(literal.atom)
-            self.passed[literal.atom] = 1
-            self.moved.add(literal.atom)
+            for key in first or ():
+                self.move(key, self.values[key])
+            self.move(literal.atom, test)
             made.add(literal)
         return frozenset(made)
+
+    def move(self, key: Key, value: tree.Expr) -> None:
+        """Evaluates a variable here that is set further down, and not there."""
+        self.out.append(tree.Assign((tree.Name(*key),), value))
+        self.defined.add(key)
+        self.passed[key] = 1
+        self.moved.add(key)
 
     def expand(self, nodes: list[tree.Expr], keys: list[Key]) -> list[tree.Expr] | None:
         """The values of tests (``keys``) over what is defined here already, outside autograd; None where they cannot be.

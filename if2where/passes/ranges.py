@@ -20,6 +20,8 @@ MAX_RANGES = 4
 #: Nearer to zero than this a quotient's derivative is no longer taken for harmless.
 AWAY = 1e-3
 LARGE = 1e3
+#: Up to here an exponential is harmless in every dtype: half precision overflows above 11.
+EXPONENT = 8.0
 
 _INCREASING: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
@@ -56,9 +58,11 @@ _HARMLESS: dict[str, Ranges] = {
     "log": ((AWAY, math.inf),),
     "log2": ((AWAY, math.inf),),
     "log10": ((AWAY, math.inf),),
-    "exp": ((-math.inf, 0.9),),
-    "expm1": ((-math.inf, 0.9),),
-    "exp2": ((-math.inf, 0.9),),
+    "exp": ((-math.inf, EXPONENT),),
+    "expm1": ((-math.inf, EXPONENT),),
+    "exp2": ((-math.inf, EXPONENT),),
+    "sinh": ((-EXPONENT, EXPONENT),),
+    "cosh": ((-EXPONENT, EXPONENT),),
 }
 
 
